@@ -1,0 +1,122 @@
+// attention.cuh: what the attention kernels share: tensors, tile lists, loads of tiles, and the pass that prepares backward.
+//
+// Q [B,H,Q,D], K [B,G,K,D], V [B,G,K,Dv] with any strides; query head h reads key head h / (H/G). The score matrix is cut into
+// 64x64 tiles. For each row (forward, dQ) or column (dK, dV) of tiles a list of runs says which tiles hold a kept pair and
+// whether all their pairs are kept; tiles are visited in ascending order, so the result does not depend on how they are
+// classed. Tails: rows past the end are loaded as zeros and never stored; pairs past the end count as hidden.
+#pragma once
+#include "core.cuh"
+
+namespace samite {
+
+constexpr int attention_tile = 64;
+constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
+
+struct attention_tensor {
+  void* data;
+  index batch_stride, head_stride, row_stride, column_stride;
+  i32 vectors;  // 1: 16-byte accesses are aligned and a row is a whole number of them
+  i32 padding;
+};
+
+struct tile_run {
+  i32 first, last;  // tiles first to last - 1
+  i32 full, padding;
+};
+
+struct tile_lists {
+  const tile_run* runs;  // null: every tile is full
+  const i64* begin;      // [lists + 1]
+  index batch_lists, head_lists;  // lists from one batch or head to the next; 0 where they share
+};
+
+struct attention_parameters {
+  attention_tensor Q, K, V, out, d_out, dQ, dK, dV;
+  // All [B,H,Q] and fp32; fp64 for f64 tensors.
+  void* lse;
+  const void* d_lse;  // or null
+  void* row_lse;      // scratch: lse in the units of the backward kernel, +infinity in rows without a kept key
+  void* row_delta;    // scratch
+  index batch, heads, key_heads, queries, keys;
+  i32 head_dim, value_dim;
+  double scale;
+  tile_lists lists;
+};
+
+template <class T> __device__ inline T* head_data(const attention_tensor& t, index b, index h) {
+  return static_cast<T*>(t.data) + b * t.batch_stride + h * t.head_stride;
+}
+
+// The block's place: tiles of one head follow one another, so that they share its keys in L2; the last tile comes first,
+// since causal masks give it the most work.
+struct block_place {
+  index b, h, tile;
+  __device__ block_place(index tiles, index heads) {
+    index rest = blockIdx.x;
+    tile = tiles - 1 - rest % tiles;
+    rest /= tiles;
+    h = rest % heads, b = rest / heads;
+  }
+};
+
+// Calls visit(tile, full) for the tiles of one list in ascending order.
+template <class Visit>
+__device__ inline void walk_tiles(const tile_lists& lists, index b, index h, index list, index tiles, Visit&& visit) {
+  i64 run = 0, end = 1;
+  if (lists.runs != nullptr) {
+    const i64* begin = lists.begin + b * lists.batch_lists + h * lists.head_lists + list;
+    run = begin[0], end = begin[1];
+  }
+  for (; run < end; ++run) {
+    const tile_run r = lists.runs != nullptr ? lists.runs[run] : tile_run{0, i32(tiles), 1, 0};
+    for (index tile = r.first; tile < r.last; ++tile) visit(tile, r.full != 0);
+  }
+}
+
+__device__ inline index tiles_of(index length) { return (length + attention_tile - 1) / attention_tile; }
+
+// Rows first to first + Rows - 1 of a head into shared memory with `Stride` elements a row; zeros past the end. All threads of
+// the block.
+template <int Rows, int Columns, int Stride, int Threads, class T>
+__device__ inline void load_rows(T* shared, const attention_tensor& t, const T* head, index first, index length, int columns) {
+  if constexpr (sizeof(T) == 2) {
+    if (t.vectors) {
+      constexpr int units = Columns / 8;
+      for (int i = threadIdx.x; i < Rows * units; i += Threads) {
+        const int row = i / units, column = i % units * 8;
+        uint4 bits = {0, 0, 0, 0};
+        if (first + row < length && column < columns) bits = *reinterpret_cast<const uint4*>(head + (first + row) * t.row_stride + column);
+        *reinterpret_cast<uint4*>(shared + row * Stride + column) = bits;
+      }
+      return;
+    }
+  }
+  for (int i = threadIdx.x; i < Rows * Columns; i += Threads) {
+    const int row = i / Columns, column = i % Columns;
+    T x{};
+    if (first + row < length && column < columns) x = head[(first + row) * t.row_stride + column * t.column_stride];
+    shared[row * Stride + column] = x;
+  }
+}
+
+// row_lse = lse * unit, row_delta = rowsum(d_out * out) - d_lse. A warp a row; grid: any number of blocks of 256 threads.
+// A row without a kept key gets lse +infinity, so that exp(score - lse) is 0 and not exp(-inf + inf), and Delta 0.
+template <class T, class Real> __device__ inline void prepare_gradient(const attention_parameters& p, Real unit) {
+  const index rows = p.batch * p.heads * p.queries, step = index(gridDim.x) * (blockDim.x / 32);
+  for (index row = (index(blockIdx.x) * blockDim.x + threadIdx.x) / 32; row < rows; row += step) {
+    const index q = row % p.queries, h = row / p.queries % p.heads, b = row / p.queries / p.heads;
+    const T* out = head_data<const T>(p.out, b, h) + q * p.out.row_stride;
+    const T* d_out = head_data<const T>(p.d_out, b, h) + q * p.d_out.row_stride;
+    Real sum = 0;
+    for (int d = threadIdx.x % 32; d < p.value_dim; d += 32)
+      sum += arithmetic<Real>::load(out[d * p.out.column_stride]) * arithmetic<Real>::load(d_out[d * p.d_out.column_stride]);
+    for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    if (threadIdx.x % 32 != 0) continue;
+    const Real lse = static_cast<const Real*>(p.lse)[row];
+    const bool hidden = lse == Real(-infinity());
+    static_cast<Real*>(p.row_lse)[row] = hidden ? Real(infinity()) : lse * unit;
+    static_cast<Real*>(p.row_delta)[row] = hidden ? Real(0) : sum - (p.d_lse != nullptr ? static_cast<const Real*>(p.d_lse)[row] : Real(0));
+  }
+}
+
+}  // namespace samite

@@ -1,0 +1,22 @@
+// samite/core/config.hpp: version and the few macros of the library.
+#pragma once
+
+#define SAMITE_VERSION_MAJOR 0
+#define SAMITE_VERSION_MINOR 1
+#define SAMITE_VERSION_PATCH 0
+#define SAMITE_VERSION "0.1.0"
+
+// SAMITE_DEVICE_CODE is 1 while a device compiler (nvcc or NVRTC) reads the text; SAMITE_HD marks functions both sides run.
+#if defined(__CUDACC__)
+#define SAMITE_HD __host__ __device__
+#else
+#define SAMITE_HD
+#endif
+
+#if defined(__GNUC__) || defined(__clang__)
+#define SAMITE_RESTRICT __restrict__
+#define SAMITE_INLINE inline __attribute__((always_inline))
+#else
+#define SAMITE_RESTRICT
+#define SAMITE_INLINE inline
+#endif

@@ -1,0 +1,168 @@
+// samite/decode/speculative.hpp: plain and speculative decoding of one sequence.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <samite/decode/drafter_session.hpp>
+#include <samite/decode/sampling.hpp>
+#include <samite/decode/target_session.hpp>
+
+namespace samite {
+
+struct generation_options {
+  index_t new_tokens = 128;
+  double temperature = 0;                  // 0: greedy
+  std::optional<std::int32_t> stop_id{};
+  std::uint64_t seed = 0;
+  std::uint32_t sample = 0;                // number of the prompt: another stream of random numbers
+  bool argmax_proposals = false;           // with a temperature: propose the drafter's most likely token instead of a sample
+};
+
+struct generation {
+  std::vector<std::int32_t> ids;        // prompt and new tokens
+  std::vector<index_t> produced;        // tokens committed in each verification round, bonus included
+  std::vector<std::vector<std::int32_t>> blocks;  // what each round verified: last known token, then proposals
+  std::vector<float> margins;           // top-2 margin of the target's logits at each greedy choice
+  index_t prompt_tokens = 0, target_forwards = 0;  // forwards after the prefill
+  double prefill_seconds = 0, seconds = 0;         // seconds without the prefill
+
+  index_t new_tokens() const { return index_t(ids.size()) - prompt_tokens; }
+  /// Mean tokens per verification round, from 1 to the block size.
+  double acceptance_length() const {
+    index_t sum = 0;
+    for (index_t n : produced) sum += n;
+    return produced.empty() ? 0 : double(sum) / double(produced.size());
+  }
+};
+
+namespace detail {
+
+inline std::span<const float> row_of(const tensor& logits, index_t row) {
+  const index_t V = logits.dims()[1];
+  return {logits.data<float>() + row * V, std::size_t(V)};
+}
+
+inline double seconds_since(std::chrono::steady_clock::time_point start) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
+
+inline void check_generation(const target_session& target, std::span<const std::int32_t> prompt, const generation_options& o) {
+  if (prompt.empty()) raise("E-DECODE-PROMPT", "decoding: the prompt is empty; give at least one token");
+  if (o.new_tokens < 0 || o.temperature < 0) raise("E-DECODE-PROMPT", "decoding: ", o.new_tokens, " new tokens at temperature ", o.temperature, "; both must be at least 0");
+  if (target.length() != 0) raise("E-DECODE-PROMPT", "decoding: the target's cache holds ", target.length(), " tokens; crop(0) it before a new prompt");
+}
+
+/// The target's choice from one row of logits.
+inline std::int32_t choose(generation& g, std::span<const float> logits, const generation_options& o, counted_random& random) {
+  if (o.temperature > 0) return sample(distribution(logits, o.temperature), random);
+  g.margins.push_back(top2_margin(logits));
+  return most_likely(logits);
+}
+
+}  // namespace detail
+
+/// One token per target forward: the reference that speculative output is compared with.
+inline generation generate_plain(target_session& target, std::span<const std::int32_t> prompt, const generation_options& o = {}) {
+  detail::check_generation(target, prompt, o);
+  counted_random random(o.seed, 0x91a1, 0, o.sample);
+  generation g;
+  g.ids.assign(prompt.begin(), prompt.end());
+  g.prompt_tokens = index_t(prompt.size());
+  auto start = std::chrono::steady_clock::now();
+  target_output out = target.read(prompt);
+  g.prefill_seconds = detail::seconds_since(start);
+  start = std::chrono::steady_clock::now();
+  while (g.new_tokens() < o.new_tokens) {
+    g.ids.push_back(detail::choose(g, detail::row_of(out.logits, out.logits.dims()[0] - 1), o, random));
+    if (o.stop_id && g.ids.back() == *o.stop_id) break;
+    if (g.new_tokens() == o.new_tokens) break;
+    out = target.read({&g.ids.back(), 1});
+    ++g.target_forwards;
+  }
+  g.seconds = detail::seconds_since(start);
+  return g;
+}
+
+/// Block drafting and verification. Greedy output equals plain greedy output; sampled output follows the same distribution.
+///
+/// errors  E-DECODE-*; E-MODEL-CONFIG if the drafter does not fit the target
+/// source  DFlash, arXiv:2602.06036, section 3.3; acceptance: Leviathan et al. 2023, arXiv:2211.17192
+inline generation generate_speculative(target_session& target, drafter_session& draft, std::span<const std::int32_t> prompt, const generation_options& o = {}) {
+  detail::check_generation(target, prompt, o);
+  const drafter_config& c = draft.config();
+  if (c.vocab_size != target.config().vocab_size || c.target_hidden != target.config().sizes.hidden)
+    raise("E-MODEL-CONFIG", "speculative decoding: the drafter was made for a target of hidden size ", c.target_hidden, " and ", c.vocab_size, " tokens, this one has ",
+          target.config().sizes.hidden, " and ", target.config().vocab_size);
+  counted_random random(o.seed, 0x5bec, 0, o.sample);
+  generation g;
+  g.ids.assign(prompt.begin(), prompt.end());
+  g.prompt_tokens = index_t(prompt.size());
+  draft.reset();
+  auto clock = std::chrono::steady_clock::now();
+  target_output out = target.read(prompt);
+  g.prefill_seconds = detail::seconds_since(clock);
+  clock = std::chrono::steady_clock::now();
+  const index_t limit = g.prompt_tokens + o.new_tokens;
+  if (o.new_tokens > 0) g.ids.push_back(detail::choose(g, detail::row_of(out.logits, out.logits.dims()[0] - 1), o, random));
+  bool stopped = o.stop_id && g.new_tokens() > 0 && g.ids.back() == *o.stop_id;
+  tensor features = out.features;
+
+  // `start` tokens are in the target's cache; the token at `start` is known but not in it.
+  while (!stopped && index_t(g.ids.size()) < limit) {
+    const index_t start = index_t(g.ids.size()) - 1, n = std::min(c.block_size, limit - start);
+    std::vector<std::int32_t> block(std::size_t(n), std::int32_t(c.mask_token_id));
+    block[0] = g.ids.back();
+    std::vector<std::vector<double>> q;  // what each proposal was drawn from
+    if (n > 1) {
+      const tensor logits = draft.propose(features, block);
+      for (index_t k = 1; k < n; ++k) {
+        const auto row = detail::row_of(logits, k);
+        if (o.temperature > 0 && !o.argmax_proposals) {
+          q.push_back(distribution(row, o.temperature));
+          block[std::size_t(k)] = sample(q.back(), random);
+        } else {
+          block[std::size_t(k)] = most_likely(row);
+          if (o.temperature > 0) q.emplace_back(std::size_t(c.vocab_size), 0.0), q.back()[std::size_t(block[std::size_t(k)])] = 1;
+        }
+      }
+    }
+    out = target.read(block);
+    ++g.target_forwards;
+    g.blocks.push_back(block);
+
+    index_t accepted = 0;
+    std::int32_t bonus = 0;
+    for (;; ++accepted) {
+      const auto row = detail::row_of(out.logits, accepted);
+      const bool last = accepted == n - 1;
+      if (o.temperature > 0) {
+        const std::vector<double> p = distribution(row, o.temperature);
+        if (last) { bonus = sample(p, random); break; }
+        bonus = block[std::size_t(accepted + 1)];
+        if (!accept(bonus, p, q[std::size_t(accepted)], random)) break;
+      } else {
+        bonus = most_likely(row);
+        g.margins.push_back(top2_margin(row));
+        if (last || bonus != block[std::size_t(accepted + 1)]) break;
+      }
+    }
+    // Accepted proposals and the bonus, cut at the length limit and after a stop token.
+    index_t produced = 0;
+    for (index_t k = 1; k <= accepted + 1 && index_t(g.ids.size()) < limit && !stopped; ++k) {
+      g.ids.push_back(k <= accepted ? block[std::size_t(k)] : bonus);
+      ++produced;
+      stopped = o.stop_id && g.ids.back() == *o.stop_id;
+    }
+    g.produced.push_back(produced);
+    target.crop(start + produced);
+    const index_t width = out.features.dims()[1];
+    features = tensor(out.features.type(), {produced, width});
+    std::memcpy(features.raw(), out.features.raw(), features.bytes());
+  }
+  if (o.temperature == 0) g.margins.resize(std::size_t(std::min<index_t>(index_t(g.margins.size()), g.new_tokens())));
+  g.seconds = detail::seconds_since(clock);
+  return g;
+}
+
+}  // namespace samite

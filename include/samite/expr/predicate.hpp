@@ -1,0 +1,130 @@
+// samite/expr/predicate.hpp: predicates over b, h, q and kv and how they combine.
+#pragma once
+#include <concepts>
+
+#include <samite/ir/canonical.hpp>
+
+namespace samite {
+
+/// Base of every predicate expression; deriving from it is what makes a type one.
+struct predicate_tag {};
+
+/// An expression that says whether query q of head h in batch b sees key kv.
+template <class E>
+concept predicate_expr = std::derived_from<E, predicate_tag> && requires(const E e, program& p) {
+  { e.lower(p) } -> std::same_as<node_id>;  // an expression is a front end: it ends as nodes of a program
+};
+
+namespace detail {
+
+template <class...>
+inline constexpr bool never = false;
+
+template <op Code, predicate_expr L, predicate_expr R>
+struct logic_expr : predicate_tag {
+  L left;
+  R right;
+  constexpr logic_expr(L l, R r) : left(std::move(l)), right(std::move(r)) {}
+  node_id lower(program& p) const {
+    const node_id a = left.lower(p), b = right.lower(p);
+    return build(p, Code, a, b);
+  }
+};
+
+template <predicate_expr E>
+struct not_expr : predicate_tag {
+  E inner;
+  constexpr explicit not_expr(E e) : inner(std::move(e)) {}
+  node_id lower(program& p) const { return build(p, op::logical_not, inner.lower(p)); }
+};
+
+struct known_predicate : predicate_tag {
+  bool value;
+  constexpr explicit known_predicate(bool v) : value(v) {}
+  node_id lower(program& p) const { return build_constant(p, value); }
+};
+
+}  // namespace detail
+
+/// Pairs that both keep. Both sides are always evaluated: a table lookup on the right is not guarded by the left.
+template <predicate_expr L, predicate_expr R>
+constexpr auto operator&&(L left, R right) {
+  return detail::logic_expr<op::logical_and, L, R>{std::move(left), std::move(right)};
+}
+/// Pairs that at least one keeps. Both sides are always evaluated.
+template <predicate_expr L, predicate_expr R>
+constexpr auto operator||(L left, R right) {
+  return detail::logic_expr<op::logical_or, L, R>{std::move(left), std::move(right)};
+}
+/// Pairs that the predicate hides.
+template <predicate_expr E>
+constexpr auto operator!(E inner) {
+  return detail::not_expr<E>{std::move(inner)};
+}
+
+// --- near misses: mistakes that users make, answered with a sentence ---------------------------------------------------
+
+template <predicate_expr L, class R>
+  requires(!predicate_expr<R>)
+constexpr L operator&&(L left, const R&) {
+  static_assert(detail::never<R>,
+                "mask && x: x is not a predicate over b, h, q, kv. Compare it with something, e.g. `x[kv] != 0`, "
+                "or check that a local variable does not hide samite::symbols::q. [E-MASK-OPERAND]");
+  return left;
+}
+template <class L, predicate_expr R>
+  requires(!predicate_expr<L>)
+constexpr R operator&&(const L&, R right) {
+  static_assert(detail::never<L>,
+                "x && mask: x is not a predicate over b, h, q, kv. Compare it with something, e.g. `x[kv] != 0`, "
+                "or check that a local variable does not hide samite::symbols::q. [E-MASK-OPERAND]");
+  return right;
+}
+template <predicate_expr L, class R>
+  requires(!predicate_expr<R>)
+constexpr L operator||(L left, const R&) {
+  static_assert(detail::never<R>,
+                "mask || x: x is not a predicate over b, h, q, kv. Compare it with something, e.g. `x[kv] != 0`, "
+                "or check that a local variable does not hide samite::symbols::q. [E-MASK-OPERAND]");
+  return left;
+}
+template <class L, predicate_expr R>
+  requires(!predicate_expr<L>)
+constexpr R operator||(const L&, R right) {
+  static_assert(detail::never<L>,
+                "x || mask: x is not a predicate over b, h, q, kv. Compare it with something, e.g. `x[kv] != 0`, "
+                "or check that a local variable does not hide samite::symbols::q. [E-MASK-OPERAND]");
+  return right;
+}
+
+template <predicate_expr L, class R>
+constexpr L operator&(L left, const R&) {
+  static_assert(detail::never<R>,
+                "mask & x: predicates combine with && and not with &, which binds tighter than a comparison: "
+                "`kv <= q & ok[kv] != 0` would mean `kv <= (q & ok[kv]) != 0`. Write &&. [E-MASK-OPERATOR]");
+  return left;
+}
+template <predicate_expr L, class R>
+constexpr L operator|(L left, const R&) {
+  static_assert(detail::never<R>,
+                "mask | x: predicates combine with || and not with |, which binds tighter than a comparison. Write ||. [E-MASK-OPERATOR]");
+  return left;
+}
+
+namespace detail {
+template <class T>
+constexpr void refuse_chain() {
+  static_assert(never<T>,
+                "a < b < c: the left side is a predicate already, so that the second comparison has no meaning here. "
+                "Write `a < b && b < c`, e.g. `0 <= kv && kv < 8`. [E-MASK-CHAIN]");
+}
+}  // namespace detail
+
+template <predicate_expr L, class R> constexpr L operator<(L left, const R&) { return detail::refuse_chain<R>(), left; }
+template <predicate_expr L, class R> constexpr L operator<=(L left, const R&) { return detail::refuse_chain<R>(), left; }
+template <predicate_expr L, class R> constexpr L operator>(L left, const R&) { return detail::refuse_chain<R>(), left; }
+template <predicate_expr L, class R> constexpr L operator>=(L left, const R&) { return detail::refuse_chain<R>(), left; }
+template <predicate_expr L, class R> constexpr L operator==(L left, const R&) { return detail::refuse_chain<R>(), left; }
+template <predicate_expr L, class R> constexpr L operator!=(L left, const R&) { return detail::refuse_chain<R>(), left; }
+
+}  // namespace samite

@@ -1,0 +1,139 @@
+// samite/expr/table.hpp: tables that expressions look numbers up in: docs[q], anchors(b, q / 16), t[b][q].
+#pragma once
+#include <initializer_list>
+
+#include <samite/expr/index.hpp>
+
+namespace samite {
+
+namespace detail {
+
+template <index_expr... Indices>
+struct table_lookup : index_tag {
+  std::shared_ptr<const index_table> source;
+  std::tuple<Indices...> indices;
+  table_lookup(std::shared_ptr<const index_table> t, std::tuple<Indices...> i) : source(std::move(t)), indices(std::move(i)) {}
+
+  node_id lower(program& p) const {
+    return std::apply(
+        [&](const auto&... index) {
+          const node_id ids[] = {index.lower(p)...};
+          return std::apply([&](auto... id) { return build_gather(p, source, id...); }, as_tuple(ids, std::index_sequence_for<Indices...>{}));
+        },
+        indices);
+  }
+
+  /// The next dimension: t[b][q].
+  template <index_operand E>
+    requires(sizeof...(Indices) < 3)
+  auto operator[](E next) const {
+    auto index = as_index(std::move(next));
+    return table_lookup<Indices..., decltype(index)>(source, std::tuple_cat(indices, std::tuple<decltype(index)>(std::move(index))));
+  }
+
+ private:
+  template <std::size_t... I>
+  static auto as_tuple(const node_id* ids, std::index_sequence<I...>) {
+    return std::make_tuple(ids[I]...);
+  }
+};
+
+}  // namespace detail
+
+/// A handle on an integer table; copies share the contents. Made by `table(...)`.
+///
+/// An index that can leave the table is an error when a mask is bound to its sizes (E-MASK-TABLE-RANGE); clamp it where
+/// another part of the mask excludes those pairs anyway, since both sides of && are always evaluated.
+class table_ref {
+ public:
+  explicit table_ref(std::shared_ptr<index_table> shared) : shared_(std::move(shared)) {}
+
+  /// Element at one index, or the first index of several: t[b][q].
+  ///
+  /// errors  E-MASK-TABLE-RANK when the mask is made, if the number of indices is not the rank
+  template <index_operand E>
+  auto operator[](E at) const {
+    return (*this)(std::move(at));
+  }
+  /// Element at one to three indices: t(b, q).
+  template <index_operand... E>
+    requires(sizeof...(E) >= 1 && sizeof...(E) <= 3)
+  auto operator()(E... at) const {
+    return detail::table_lookup<decltype(detail::as_index(at))...>(shared_, {detail::as_index(std::move(at))...});
+  }
+
+  template <std::floating_point E>
+  auto operator[](E) const {
+    static_assert(detail::never<E>, "t[x]: x is a floating-point number; a table is indexed by integers, e.g. `t[kv / 16]`. [E-EXPR-FLOAT]");
+    return detail::fixed_number(0);
+  }
+
+  /// Replaces the contents; the next run of every mask that reads the table sees them, without a new kernel.
+  ///
+  /// dims    [n] of the values by default; the same rank as before
+  /// errors  E-MASK-TABLE-RANK, E-MASK-TABLE-SHAPE, E-MASK-TABLE-CAPACITY
+  template <std::integral T>
+  void update(const std::vector<T>& values, std::vector<index_t> dims = {}) {
+    update(std::span<const T>(values), std::move(dims));
+  }
+  template <std::integral T>
+  void update(std::span<const T> values, std::vector<index_t> dims = {}) {
+    if (dims.empty()) {
+      dims.assign(contents()->dims().end() - rank(), contents()->dims().end());
+      if (rank() == 1) dims = {index_t(values.size())};
+    }
+    shared_->update(values, dims);
+  }
+  void reserve(index_t elements) { shared_->reserve(elements); }
+
+  int rank() const { return shared_->rank(); }
+  /// Dimensions now, one for each index.
+  std::vector<index_t> dims() const {
+    const auto now = contents();
+    return {now->dims().end() - rank(), now->dims().end()};
+  }
+  std::shared_ptr<const table_contents> contents() const { return shared_->contents(); }
+  const std::shared_ptr<index_table>& shared() const { return shared_; }
+
+ private:
+  std::shared_ptr<index_table> shared_;
+};
+
+namespace detail {
+
+template <index_expr E>
+struct batched_lookup : index_tag {
+  table_ref source;
+  E index;
+  batched_lookup(table_ref t, E i) : source(std::move(t)), index(std::move(i)) {}
+  node_id lower(program& p) const {
+    return source.rank() == 2 ? source(symbols::b, index).lower(p) : source[index].lower(p);
+  }
+};
+
+}  // namespace detail
+
+/// t[i] of a table that all batches share (rank 1), t(b, i) of one with a row per batch (rank 2).
+template <index_expr E>
+auto per_batch(table_ref t, E index) {
+  return detail::batched_lookup<E>(std::move(t), std::move(index));
+}
+
+/// An integer table that masks read, e.g. document ids. The values are copied (as int32); `update` replaces them.
+///
+/// dims     one to three dimensions, [n] of the values by default; strides (in elements) for other layouts than row-major
+/// errors   E-MASK-TABLE-RANK, E-MASK-TABLE-SHAPE, E-MASK-TABLE-VALUE (a value beyond 32 bits)
+template <std::integral T>
+table_ref table(std::span<const T> values, std::vector<index_t> dims = {}, const std::vector<index_t>& strides = {}) {
+  if (dims.empty()) dims = {index_t(values.size())};
+  return table_ref(std::make_shared<index_table>(values, dims, strides));
+}
+template <std::integral T>
+table_ref table(const std::vector<T>& values, std::vector<index_t> dims = {}, const std::vector<index_t>& strides = {}) {
+  return table(std::span<const T>(values), std::move(dims), strides);
+}
+inline table_ref table(std::initializer_list<index_t> values, std::vector<index_t> dims = {}) {
+  return table(std::span<const index_t>(values.begin(), values.size()), std::move(dims));
+}
+
+}  // namespace samite

@@ -1,0 +1,142 @@
+// samite/ir/program.hpp: the flat scalar program that masks, scores and fused layers lower to.
+//
+// One program has many readings: its value on numbers (ir/evaluate.hpp), its bounds on intervals (ir/bounds.hpp), its
+// derivative (ir/derivative.hpp), its CUDA text (emit/text.hpp) and its hash. What each op means stands in ir/ops.hpp.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include <samite/core/dtype.hpp>
+#include <samite/core/hash.hpp>
+
+namespace samite {
+
+class index_table;  // ir/table.hpp
+
+/// Index of a node inside its program; operands always precede their users.
+using node_id = std::int32_t;
+inline constexpr node_id no_node = -1;
+
+enum class value_kind : std::uint8_t { boolean, index, real };
+
+/// The free variables. b, h, q, kv, score belong to attention; row, column and columns (their count) to fused layers.
+enum class symbol_id : std::uint8_t { b, h, q, kv, score, row, column, columns };
+inline constexpr int symbol_count = 8;
+inline constexpr const char* symbol_names[symbol_count] = {"b", "h", "q", "kv", "score", "row", "column", "columns"};
+
+enum class op : std::uint8_t {
+  // leaves; `imm` says which
+  symbol,    // imm = symbol_id
+  constant,  // imm (boolean, index) or real
+  argument,  // imm = slot in `arguments`: a number read anew at each run
+  operand,   // imm = slot of a tensor: its element at this row and column
+  gather,    // imm = slot in `tables`, operands = 1 to 3 indices
+  // arithmetic on indices or reals; div and mod of indices round towards minus infinity
+  add, sub, mul, div, mod, neg, abs, min, max, shift_left, shift_right,
+  // reals only
+  exp, log, sqrt, rsqrt, tanh, sin, cos, round_to,  // round_to: imm = dtype
+  to_real, to_index,                                // to_index truncates
+  stop,                                             // the value; its derivative is 0
+  // comparisons and logic; greater, not-equal and the like are built from these
+  less, less_equal, equal, logical_and, logical_or, logical_not, select,
+  // across the columns of a row
+  row_sum, row_max, row_min, roll,  // roll: value at (column + imm) mod columns
+  count_
+};
+
+struct node {
+  op code = op::constant;
+  value_kind kind = value_kind::index;
+  node_id operands[3] = {no_node, no_node, no_node};
+  index_t imm = 0;
+  double real = 0;
+
+  friend bool operator==(const node& l, const node& r) {
+    return l.code == r.code && l.kind == r.kind && l.operands[0] == r.operands[0] && l.operands[1] == r.operands[1] &&
+           l.operands[2] == r.operands[2] && l.imm == r.imm && std::bit_cast<std::uint64_t>(l.real) == std::bit_cast<std::uint64_t>(r.real);
+  }
+};
+
+inline std::uint64_t hash_of(const node& n) {
+  std::uint64_t h = combine_hash(std::uint64_t(n.code) | (std::uint64_t(n.kind) << 8), std::uint64_t(n.imm));
+  for (node_id operand : n.operands) h = combine_hash(h, std::uint64_t(std::uint32_t(operand)));
+  return combine_hash(h, std::bit_cast<std::uint64_t>(n.real));
+}
+
+/// A number captured by a program and read anew at each run: another value is not another kernel.
+///
+/// threads  `set` may run beside readers; a run reads the value once, when it starts
+class scalar_cell {
+ public:
+  explicit scalar_cell(index_t value) : kind_(value_kind::index), index_(value) {}
+  explicit scalar_cell(double value) : kind_(value_kind::real), real_(value) {}
+
+  value_kind kind() const { return kind_; }
+  index_t index() const { return index_.load(std::memory_order_relaxed); }
+  double real() const { return real_.load(std::memory_order_relaxed); }
+  void set(index_t value) { index_.store(value, std::memory_order_relaxed); }
+  void set(double value) { real_.store(value, std::memory_order_relaxed); }
+
+ private:
+  value_kind kind_;
+  std::atomic<index_t> index_{0};
+  std::atomic<double> real_{0};
+};
+
+/// A directed acyclic graph of scalar operations in topological order, every node once (hash-consed).
+class program {
+ public:
+  const std::vector<node>& nodes() const { return nodes_; }
+  const node& operator[](node_id id) const { return nodes_[std::size_t(id)]; }
+  std::size_t size() const { return nodes_.size(); }
+
+  /// What the program computes. Masks and scores have one root; a fused kernel may have several.
+  std::vector<node_id> roots;
+
+  const std::vector<std::shared_ptr<scalar_cell>>& arguments() const { return arguments_; }
+  const std::vector<std::shared_ptr<const index_table>>& tables() const { return tables_; }
+
+  /// The node's id; an equal node that already stands in the program is returned instead of a second one.
+  /// Use `build` (ir/build.hpp), which also folds and canonicalises.
+  node_id push(const node& n) {
+    auto& bucket = index_[hash_of(n)];
+    for (node_id id : bucket)
+      if (nodes_[std::size_t(id)] == n) return id;
+    const node_id id = node_id(nodes_.size());
+    nodes_.push_back(n);
+    bucket.push_back(id);
+    return id;
+  }
+
+  /// Slot of a captured number; the same cell has one slot.
+  index_t slot_of(const std::shared_ptr<scalar_cell>& cell) { return slot_in(arguments_, cell); }
+  /// Slot of a table; the same table has one slot.
+  index_t slot_of(const std::shared_ptr<const index_table>& table) { return slot_in(tables_, table); }
+
+  /// Hash of the structure: operators, baked constants and slots, but not the values of arguments and tables.
+  std::uint64_t hash() const {
+    std::uint64_t h = nodes_.size();
+    for (const node& n : nodes_) h = combine_hash(h, hash_of(n));
+    for (node_id root : roots) h = combine_hash(h, std::uint64_t(std::uint32_t(root)));
+    return h;
+  }
+
+ private:
+  template <class T>
+  static index_t slot_in(std::vector<std::shared_ptr<T>>& list, const std::shared_ptr<T>& item) {
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if (list[i] == item) return index_t(i);
+    list.push_back(item);
+    return index_t(list.size() - 1);
+  }
+
+  std::vector<node> nodes_;
+  std::unordered_map<std::uint64_t, std::vector<node_id>> index_;
+  std::vector<std::shared_ptr<scalar_cell>> arguments_;
+  std::vector<std::shared_ptr<const index_table>> tables_;
+};
+
+}  // namespace samite

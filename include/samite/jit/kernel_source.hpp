@@ -1,0 +1,27 @@
+// samite/jit/kernel_source.hpp: what goes into a kernel's compile and what comes out.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace samite {
+
+/// A header that lives in memory; kernels include it under its full name.
+struct kernel_header {
+  std::string name, text;
+};
+
+/// What is compiled. Everything here but the label decides about the result and is in the cache's key.
+struct kernel_source {
+  std::string label;  // for messages, e.g. "attn_fwd.causal_d128"
+  std::string text;
+  std::string arch;   // with its suffix: "sm_80", "sm_90a"
+  std::vector<std::string> options = {};  // beside the fixed ones: C++20, no file of the working folder, reproducible names
+  std::vector<kernel_header> headers = {};
+};
+
+/// A cubin and what the compiler said (warnings; registers and spills with --ptxas-options=-v).
+struct compiled_kernel {
+  std::string cubin, log;
+};
+
+}  // namespace samite

@@ -1,0 +1,62 @@
+// samite/mask/block.hpp: masks that are constant over blocks of tokens, and the block-diffusion training mask.
+#pragma once
+#include <samite/expr/table.hpp>
+
+namespace samite {
+
+namespace detail {
+inline index_t checked_block(const char* what, index_t tokens) {
+  if (tokens < 1) raise("E-MASK-BLOCK", what, "(", tokens, "): the block size is a token count and must be >= 1");
+  return tokens;
+}
+}  // namespace detail
+
+/// Keeps the query's own block and all earlier ones: q / tokens >= kv / tokens.
+///
+/// tokens  a block's size, baked into the kernel; not the tile size
+/// errors  E-MASK-BLOCK if tokens < 1
+inline auto block_causal(index_t tokens) {
+  using namespace symbols;
+  detail::checked_block("block_causal", tokens);
+  return q / tokens >= kv / tokens;
+}
+
+/// Causal inside chunks of `tokens` tokens (Llama 4): q / tokens == kv / tokens and kv <= q.
+///
+/// errors  E-MASK-BLOCK if tokens < 1
+inline auto chunked_causal(index_t tokens) {
+  using namespace symbols;
+  detail::checked_block("chunked_causal", tokens);
+  return q / tokens == kv / tokens && kv <= q;
+}
+
+/// Keeps block (q / tokens, kv / tokens) where blocks [QB,KB] holds anything but 0.
+///
+/// errors  E-MASK-BLOCK if tokens < 1; E-MASK-TABLE-RANK
+inline auto block_table(table_ref blocks, index_t tokens) {
+  using namespace symbols;
+  detail::checked_block("block_table", tokens);
+  return blocks(q / tokens, kv / tokens) != 0;
+}
+
+/// The training mask of block diffusion (BD3-LM): 2 * length tokens, the noised half first.
+///
+/// A noised block sees itself and the clean blocks before it; a clean block sees the clean blocks up to its own.
+/// length  tokens of one half: a number or a `scalar`, a run-time argument;  tokens: a block's size, baked
+/// errors  E-MASK-BLOCK if tokens < 1 or length < 1
+/// source  Arriola et al. 2025, arXiv:2503.09573, section 3 and appendix B.6
+inline auto block_diffusion(scalar length, index_t tokens) {
+  using namespace symbols;
+  detail::checked_block("block_diffusion", tokens);
+  if (length.value() < 1) raise("E-MASK-BLOCK", "block_diffusion(length=", length.value(), "): a half has at least one token");
+  const auto q_clean = q >= length;
+  const auto kv_clean = kv >= length;
+  const auto q_block = (q - select(q_clean, length, 0)) / tokens;
+  const auto kv_block = (kv - select(kv_clean, length, 0)) / tokens;
+  const auto own = !q_clean && !kv_clean && q_block == kv_block;
+  const auto earlier = !q_clean && kv_clean && q_block > kv_block;
+  const auto clean = q_clean && kv_clean && q_block >= kv_block;
+  return own || earlier || clean;
+}
+
+}  // namespace samite

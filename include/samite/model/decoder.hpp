@@ -1,0 +1,75 @@
+// samite/model/decoder.hpp: the Qwen3-style decoder that serves as frozen target.
+#pragma once
+#include <string>
+#include <vector>
+
+#include <samite/model/config.hpp>
+#include <samite/nn/decoder_layer.hpp>
+
+namespace samite {
+
+struct decoder_weights {
+  value embedding, norm, head;  // head is the embedding when tied
+  std::vector<layer_weights> layers;
+};
+
+/// Declares every tensor of the checkpoint under its name.
+///
+/// stored  dtype of the parameters;  used  dtype that layers compute in
+inline decoder_weights declare_decoder(graph& g, const decoder_config& c, dtype stored, dtype used) {
+  const weight_scope w{g, "", stored, used};
+  decoder_weights d;
+  d.embedding = w("model.embed_tokens.weight", {c.vocab_size, c.sizes.hidden});
+  for (index_t i = 0; i < c.layers; ++i) d.layers.push_back(declare_layer(w.in("model.layers." + std::to_string(i) + "."), c.sizes));
+  d.norm = w("model.norm.weight", {c.sizes.hidden});
+  d.head = c.tied ? d.embedding : w("lm_head.weight", {c.vocab_size, c.sizes.hidden});
+  return d;
+}
+
+/// Where a layer's keys and values come from: this call alone, or a cache that they are appended to.
+struct layer_cache {
+  value keys, values;  // states [1,capacity,G,D]; none without a cache
+  dim length{0};       // rows in use before this call
+};
+
+struct decoder_result {
+  value hidden;             // [B,S,H] after the final norm
+  value logits;             // [B,S,V]
+  std::vector<value> taps;  // residual stream after the asked layers, [B,S,H]
+};
+
+struct decoder_options {
+  any_mask mask{};                // over (b, h, q, kv); q counts this call's tokens, kv cached ones first
+  std::vector<index_t> taps{};    // 0-based layers whose output is wanted
+  std::vector<layer_cache> caches{};
+};
+
+/// The decoder's forward.
+///
+/// ids [B,S] i32, positions [B,S] i32 (absolute)
+/// source  Qwen3 technical report, arXiv:2505.09388, section 2; checkpoints of the transformers library
+inline decoder_result decoder(const value& ids, const value& positions, const decoder_weights& w, const decoder_config& c, const decoder_options& options = {}) {
+  const layer_sizes& n = c.sizes;
+  value x = embedding(w.embedding, ids, "embed");
+  const rope_angles angles = make_rope(positions, n.head_dim, c.rope_theta, x.type());
+  decoder_result result;
+  for (std::size_t i = 0; i < w.layers.size(); ++i) {
+    const layer_weights& l = w.layers[i];
+    const std::string name = "layer " + std::to_string(i);
+    const value normed = rms_norm(x, l.input_norm, n.norm_eps, "attention_norm");
+    value k = project_keys(normed, l, n, angles), v = project_values(normed, l, n);
+    if (i < options.caches.size()) {
+      const layer_cache& cache = options.caches[i];
+      k = append(cache.keys, k, 1, cache.length), v = append(cache.values, v, 1, cache.length);
+    }
+    const value attended = attend(project_queries(normed, l, n, angles), k, v, options.mask, name);
+    x = feed_forward(let(x + dense(attended, l.o, "o"), {.label = "attention_residual"}), l, n);
+    for (index_t tap : options.taps)
+      if (tap == index_t(i)) result.taps.push_back(x);
+  }
+  result.hidden = rms_norm(x, w.norm, n.norm_eps, "final_norm");
+  result.logits = linear(result.hidden, w.head, "lm_head");
+  return result;
+}
+
+}  // namespace samite

@@ -1,0 +1,86 @@
+// samite/model/drafter.hpp: the DFlash drafter: a block of masked tokens filled in one pass from the target's features.
+//
+// source  DFlash, arXiv:2602.06036, section 3 (architecture) and its released checkpoints
+#pragma once
+#include <string>
+#include <vector>
+
+#include <samite/model/config.hpp>
+#include <samite/model/decoder.hpp>
+#include <samite/nn/decoder_layer.hpp>
+
+namespace samite {
+
+struct drafter_weights {
+  value fc, hidden_norm, norm;
+  std::vector<layer_weights> layers;
+};
+
+inline drafter_weights declare_drafter(graph& g, const drafter_config& c, dtype stored, dtype used) {
+  const weight_scope w{g, "", stored, used};
+  drafter_weights d;
+  d.fc = w("fc.weight", {c.sizes.hidden, index_t(c.target_layer_ids.size()) * c.target_hidden});
+  d.hidden_norm = w("hidden_norm.weight", {c.sizes.hidden});
+  for (index_t i = 0; i < c.layers(); ++i) d.layers.push_back(declare_layer(w.in("layers." + std::to_string(i) + "."), c.sizes));
+  d.norm = w("norm.weight", {c.sizes.hidden});
+  return d;
+}
+
+/// Context rows seen by every layer: hidden_norm(fc(features)). features [B,S,C*H_t]; returns [B,S,H].
+inline value fuse_features(const value& features, const drafter_weights& w, const drafter_config& c) {
+  return rms_norm(linear(features, w.fc, "fc"), w.hidden_norm, c.sizes.norm_eps, "hidden_norm");
+}
+
+struct drafter_result {
+  value hidden;                // [B,M,H] after the final norm, M block slots
+  std::vector<value> attended; // a layer's attention after its output projection
+  std::vector<value> layers;   // residual stream after each layer
+};
+
+struct drafter_options {
+  std::vector<any_mask> masks{};       // one a layer; q counts block slots, kv context rows and then block slots
+  std::vector<layer_cache> caches{};   // decoding: context rows before this call, one a layer
+};
+
+/// The drafter's forward.
+///
+/// context            [B,S,H] from fuse_features;  context_positions [B,S] i32
+/// block              [B,M,H] embeddings of the block tokens (target's table);  block_positions [B,M] i32
+///
+/// Context and block share the key and value projections; context rows take no input norm and have no queries.
+inline drafter_result drafter(const value& context, const value& context_positions, const value& block, const value& block_positions, const drafter_weights& w,
+                              const drafter_config& c, const drafter_options& options) {
+  const layer_sizes& n = c.sizes;
+  const dtype type = block.type();
+  const rope_angles context_angles = make_rope(context_positions, n.head_dim, c.rope_theta, type);
+  const rope_angles block_angles = make_rope(block_positions, n.head_dim, c.rope_theta, type);
+  value x = c.input_embedding_scale == 1 ? block : let(block * c.input_embedding_scale);
+  drafter_result result;
+  for (std::size_t i = 0; i < w.layers.size(); ++i) {
+    const layer_weights& l = w.layers[i];
+    const value u = rms_norm(x, l.input_norm, n.norm_eps, "attention_norm");
+    value k = concat({project_keys(context, l, n, context_angles), project_keys(u, l, n, block_angles)}, 1);
+    value v = concat({project_values(context, l, n), project_values(u, l, n)}, 1);
+    if (i < options.caches.size()) {
+      const layer_cache& cache = options.caches[i];
+      k = append(cache.keys, k, 1, cache.length), v = append(cache.values, v, 1, cache.length);
+    }
+    const value attended = dense(attend(project_queries(u, l, n, block_angles), k, v, options.masks.at(i), "draft layer " + std::to_string(i)), l.o, "o");
+    x = let(x + attended, {.label = "attention_residual"});
+    result.attended.push_back(attended);
+    x = feed_forward(x, l, n);
+    result.layers.push_back(x);
+  }
+  result.hidden = rms_norm(x, w.norm, n.norm_eps, "final_norm");
+  return result;
+}
+
+/// Logits of drafted slots by the target's head, with the config's optional multiplier and soft cap.
+inline value drafter_logits(const value& hidden, const value& head, const drafter_config& c) {
+  value logits = linear(hidden, head, "draft_lm_head");
+  if (c.output_multiplier != 1) logits = let(logits * c.output_multiplier);
+  if (c.final_logit_softcapping > 0) logits = let(c.final_logit_softcapping * tanh(logits / c.final_logit_softcapping));
+  return logits;
+}
+
+}  // namespace samite

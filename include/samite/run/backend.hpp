@@ -1,0 +1,50 @@
+// samite/run/backend.hpp: what an executor asks of a device.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include <samite/core/dim.hpp>
+#include <samite/ir/graph.hpp>
+#include <samite/runtime/tensor.hpp>
+
+namespace samite {
+
+/// A tensor's elements where they lie: device memory, dtype, extents and strides in elements.
+struct tensor_view {
+  std::byte* data = nullptr;
+  dtype type = dtype::f32;
+  extents dims, strides;
+
+  template <class T> T* as() const { return reinterpret_cast<T*>(data); }
+  int rank() const { return int(dims.size()); }
+  index_t size() const { return count(dims); }
+};
+
+/// One node with the views it reads and writes. Outputs of assign and append are views of the state.
+struct launch {
+  const graph& source;
+  const graph_node& node;
+  std::span<const tensor_view> inputs, outputs;
+  const length_map& lengths;
+};
+
+/// Runs nodes on one device, in the order of the calls.
+///
+/// threads  one at a time, like the executor that owns it
+class backend {
+ public:
+  virtual ~backend() = default;
+  /// A tensor on this device, contents zero.
+  virtual tensor make_tensor(dtype type, extents dims) = 0;
+  /// Runs one node; may return before it is done.
+  virtual void run(const launch& l) = 0;
+  /// Called before the first node of a step: captured numbers and tables are read now.
+  virtual void begin_step() {}
+  /// Copy of a row-major view on the host; waits for it.
+  virtual tensor to_host(const tensor_view& v) = 0;
+  /// Waits until everything is done and raises the errors that kernels reported.
+  virtual void synchronize() {}
+};
+
+}  // namespace samite

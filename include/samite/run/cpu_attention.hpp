@@ -1,0 +1,293 @@
+// samite/run/cpu_attention.hpp: attention on the CPU, forward and backward, over the listed tiles only.
+//
+// Strategy: a task is one query tile (forward, dQ) or one key tile (dK, dV) of one head; it walks the runs of the tile map
+// in ascending order with an online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867; tiling as in Dao et al. 2022,
+// arXiv:2205.14135) and small serial products. Full tiles are not tested; undecided ones are, row by row. Every output
+// element belongs to one task, so the result does not depend on the number of threads.
+#pragma once
+#include <atomic>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include <samite/mask/tile_map.hpp>
+#include <samite/run/cpu_backend.hpp>
+#include <samite/run/row_loops.hpp>
+#include <samite/run/strided.hpp>
+#include <samite/runtime/blas.hpp>
+
+namespace samite::detail {
+
+inline constexpr index_t attention_tile = 64;
+
+struct attention_counts {
+  std::atomic<index_t> computed{0}, listed{0};
+};
+inline attention_counts& attention_count() {
+  static attention_counts counts;
+  return counts;
+}
+inline cpu_counters attention_totals() { return {attention_count().computed.load(), attention_count().listed.load()}; }
+
+/// What one mask needs at one size: its tiles and an evaluator for the undecided ones.
+struct attention_map {
+  tile_map tiles;
+  row_evaluator rows;
+};
+
+/// Tile maps of the current step: layers that share a mask share its map.
+class attention_maps {
+ public:
+  void clear() { maps_.clear(); }
+
+  attention_map& get(const std::shared_ptr<const program>& mask, index_t B, index_t H, index_t Q, index_t K) {
+    const key k{mask.get(), B, H, Q, K};
+    auto found = maps_.find(k);
+    if (found != maps_.end()) return found->second;
+    const any_mask lowered = mask ? any_mask(*mask) : any_mask();
+    tile_map tiles(lowered, {.B = B, .H = H, .Q = Q, .K = K, .tile_q = attention_tile, .tile_k = attention_tile});
+    return maps_.emplace(k, attention_map{std::move(tiles), row_evaluator(lowered.program())}).first->second;
+  }
+
+ private:
+  struct key {
+    const program* mask;
+    index_t B, H, Q, K;
+    friend auto operator<=>(const key&, const key&) = default;
+  };
+  std::map<key, attention_map> maps_;
+};
+
+/// A [B,H,rows,D] operand in the computing type with unit stride along D.
+template <class T>
+struct head_view {
+  const T* data;
+  index_t batch, head, row;  // strides in elements
+  std::vector<T> store;
+
+  explicit head_view(const tensor_view& v) {
+    if (v.type == (sizeof(T) == 8 ? dtype::f64 : dtype::f32) && v.strides[3] == 1) {
+      data = v.as<const T>();
+      batch = v.strides[0], head = v.strides[1], row = v.strides[2];
+      return;
+    }
+    store.resize(std::size_t(v.size()));
+    const index_t columns = v.dims[3], rows = columns == 0 ? 0 : v.size() / columns;
+    parallel_for((rows + 255) / 256, [&](index_t block) {
+      for (index_t r = block * 256; r < std::min(rows, block * 256 + 256); ++r)
+        load_row(store.data() + r * columns, v.data + row_offset(v, r) * index_t(size_of(v.type)), v.type, v.strides[3], columns);
+    });
+    data = store.data();
+    row = columns, head = row * v.dims[2], batch = head * v.dims[1];
+  }
+  head_view(const head_view&) = delete;
+
+  const T* at(index_t b, index_t h, index_t r) const { return data + b * batch + h * head + r * row; }
+};
+
+template <class T>
+void store_head_row(const tensor_view& out, index_t b, index_t h, index_t r, const T* from) {
+  std::byte* to = out.data + (b * out.strides[0] + h * out.strides[1] + r * out.strides[2]) * index_t(size_of(out.type));
+  store_row(to, out.type, from, out.dims[3]);
+}
+
+inline constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
+
+// exp(x - shift) for a row; hidden keys hold -inf and give exactly 0.
+template <class T>
+SAMITE_INLINE T exp_row_body(T* x, index_t n, T shift) {
+  for (index_t i = 0; i < n; ++i) x[i] = rules::exp::value(x[i] - shift);
+  return row_sum_body(x, n);
+}
+template <class T>
+SAMITE_TARGET_AVX2 T exp_row_avx2(T* x, index_t n, T shift) { return exp_row_body(x, n, shift); }
+template <class T>
+T exp_row(T* x, index_t n, T shift) { return cpu_has_avx2() ? exp_row_avx2(x, n, shift) : exp_row_body(x, n, shift); }
+
+template <class T>
+SAMITE_INLINE void score_gradient_body(T* p, const T* dp, index_t n, T delta) {
+  for (index_t i = 0; i < n; ++i) p[i] = p[i] * (dp[i] - delta);
+}
+template <class T>
+SAMITE_TARGET_AVX2 void score_gradient_avx2(T* p, const T* dp, index_t n, T delta) { score_gradient_body(p, dp, n, delta); }
+template <class T>
+void score_gradient_row(T* p, const T* dp, index_t n, T delta) {
+  if (cpu_has_avx2()) score_gradient_avx2(p, dp, n, delta);
+  else score_gradient_body(p, dp, n, delta);
+}
+
+struct attention_sizes {
+  index_t B, H, G, Q, K, D, Dv;
+  explicit attention_sizes(const launch& l)
+      : B(l.inputs[0].dims[0]), H(l.inputs[0].dims[1]), G(l.inputs[1].dims[1]), Q(l.inputs[0].dims[2]), K(l.inputs[1].dims[2]), D(l.inputs[0].dims[3]), Dv(l.inputs[2].dims[3]) {}
+  index_t q_tiles() const { return (Q + attention_tile - 1) / attention_tile; }
+  index_t k_tiles() const { return (K + attention_tile - 1) / attention_tile; }
+  index_t group_of(index_t h) const { return h / (H / G); }
+  static index_t rows_of(index_t tile, index_t length) { return std::min(attention_tile, length - tile * attention_tile); }
+};
+
+/// Scores of one tile: s = scale * Q K^T, -inf where the mask hides the pair.
+template <class T>
+class tile_scores {
+ public:
+  tile_scores(attention_map& map, T scale) : map_(map), scale_(scale), s(std::size_t(attention_tile * attention_tile)) {}
+
+  void compute(const attention_sizes& n, const head_view<T>& Q, const head_view<T>& K, index_t b, index_t h, index_t q_tile, index_t k_tile, bool is_full) {
+    const index_t q0 = q_tile * attention_tile, k0 = k_tile * attention_tile;
+    const index_t rows = n.rows_of(q_tile, n.Q), columns = n.rows_of(k_tile, n.K);
+    gemm_serial<T>(false, true, rows, columns, n.D, scale_, Q.at(b, h, q0), Q.row, K.at(b, n.group_of(h), k0), K.row, T(0), s.data(), attention_tile);
+    ++tiles_;
+    if (is_full) return;
+    if (!rows_) rows_.emplace(map_.rows);
+    std::uint8_t keep[attention_tile];
+    for (index_t r = 0; r < rows; ++r) {
+      rows_->row(b, h, q0 + r, k0, k0 + columns, keep);
+      T* row = s.data() + r * attention_tile;
+      for (index_t c = 0; c < columns; ++c)
+        if (!keep[c]) row[c] = T(minus_infinity);
+    }
+  }
+  ~tile_scores() { attention_count().computed.fetch_add(tiles_, std::memory_order_relaxed); }
+
+ private:
+  attention_map& map_;
+  T scale_;
+  std::optional<row_evaluator> rows_;
+  index_t tiles_ = 0;
+
+ public:
+  std::vector<T> s;
+};
+
+inline void count_listed(const tile_map& map, index_t B, index_t H, index_t passes) {
+  // One map may serve all batches or heads.
+  const index_t shared = B * H / std::max<index_t>(1, map.maps());
+  attention_count().listed.fetch_add((map.counts().full + map.counts().undecided) * shared * passes, std::memory_order_relaxed);
+}
+
+template <class T>
+void attention_forward_in(const launch& l, const attention_node& a, attention_maps& maps) {
+  const attention_sizes n(l);
+  attention_map& map = maps.get(a.mask, std::max<index_t>(1, n.B), n.H, n.Q, n.K);
+  if (n.B == 0) return;
+  count_listed(map.tiles, n.B, n.H, 1);
+  const head_view<T> Q(l.inputs[0]), K(l.inputs[1]), V(l.inputs[2]);
+  const tensor_view &out = l.outputs[0], &lse = l.outputs[1];
+  parallel_for(n.B * n.H * n.q_tiles(), [&](index_t task) {
+    const index_t i = task % n.q_tiles(), h = task / n.q_tiles() % n.H, b = task / (n.q_tiles() * n.H);
+    const index_t rows = n.rows_of(i, n.Q);
+    tile_scores<T> scores(map, T(a.scale));
+    std::vector<T> o(std::size_t(attention_tile * n.Dv), T(0));
+    T largest[attention_tile], sum[attention_tile];
+    std::fill_n(largest, attention_tile, T(minus_infinity));
+    std::fill_n(sum, attention_tile, T(0));
+    for (const tile_run& run : map.tiles.row(b, h, i))
+      for (index_t j = run.first; j <= run.last; ++j) {
+        scores.compute(n, Q, K, b, h, i, j, run.kind == tile_kind::full);
+        const index_t columns = n.rows_of(j, n.K);
+        for (index_t r = 0; r < rows; ++r) {
+          T* s = scores.s.data() + r * attention_tile;
+          const T top = std::max(largest[r], row_extreme(s, columns, true));
+          // A row that has seen no key yet has no maximum to subtract; its weights are all 0.
+          const T shift = top == T(minus_infinity) ? T(0) : top;
+          const T keep = largest[r] == T(minus_infinity) ? T(0) : rules::exp::value(largest[r] - shift);
+          sum[r] = sum[r] * keep + exp_row(s, columns, shift);
+          if (keep != T(1))
+            for (index_t d = 0; d < n.Dv; ++d) o[std::size_t(r * n.Dv + d)] *= keep;
+          largest[r] = top;
+        }
+        gemm_serial<T>(false, false, rows, n.Dv, columns, T(1), scores.s.data(), attention_tile, V.at(b, n.group_of(h), j * attention_tile), V.row, T(1), o.data(), std::max<index_t>(1, n.Dv));
+      }
+    for (index_t r = 0; r < rows; ++r) {
+      const index_t q = i * attention_tile + r;
+      const T scale = sum[r] > T(0) ? T(1) / sum[r] : T(0);
+      for (index_t d = 0; d < n.Dv; ++d) o[std::size_t(r * n.Dv + d)] *= scale;
+      store_head_row(out, b, h, q, o.data() + r * n.Dv);
+      const T log_sum = sum[r] > T(0) ? largest[r] + std::log(sum[r]) : T(minus_infinity);
+      store_row(lse.data + (b * lse.strides[0] + h * lse.strides[1] + q * lse.strides[2]) * index_t(size_of(lse.type)), lse.type, &log_sum, 1);
+    }
+  });
+}
+
+template <class T>
+void attention_backward_in(const launch& l, const attention_gradient_node& a, attention_maps& maps) {
+  const attention_sizes n(l);
+  attention_map& map = maps.get(a.mask, std::max<index_t>(1, n.B), n.H, n.Q, n.K);
+  map.tiles.build_columns();
+  if (n.B == 0) return;
+  count_listed(map.tiles, n.B, n.H, 2);
+  const head_view<T> Q(l.inputs[0]), K(l.inputs[1]), V(l.inputs[2]), O(l.inputs[3]), dO(l.inputs[5]);
+  const tensor_view& lse_view = l.inputs[4];
+  std::vector<T> lse(std::size_t(n.B * n.H * n.Q)), delta(lse.size());
+  load_row(lse.data(), lse_view.data, lse_view.type, 1, index_t(lse.size()));
+  if (l.inputs.size() > 6) load_row(delta.data(), l.inputs[6].data, l.inputs[6].type, 1, index_t(delta.size()));
+  parallel_for(n.B * n.H, [&](index_t bh) {
+    for (index_t q = 0; q < n.Q; ++q) {
+      const T *o = O.at(bh / n.H, bh % n.H, q), *d = dO.at(bh / n.H, bh % n.H, q);
+      T product = 0;
+      for (index_t c = 0; c < n.Dv; ++c) product += o[c] * d[c];
+      T& at = delta[std::size_t(bh * n.Q + q)];
+      at = product - at;
+    }
+  });
+
+  // Weights P and score gradients dS of one tile, both in place.
+  const auto gradients = [&](tile_scores<T>& scores, std::vector<T>& dp, index_t b, index_t h, index_t i, index_t j, bool is_full, std::vector<T>* weights) {
+    scores.compute(n, Q, K, b, h, i, j, is_full);
+    const index_t rows = n.rows_of(i, n.Q), columns = n.rows_of(j, n.K);
+    gemm_serial<T>(false, true, rows, columns, n.Dv, T(1), dO.at(b, h, i * attention_tile), dO.row, V.at(b, n.group_of(h), j * attention_tile), V.row, T(0), dp.data(), attention_tile);
+    for (index_t r = 0; r < rows; ++r) {
+      const std::size_t at = std::size_t((b * n.H + h) * n.Q + i * attention_tile + r);
+      T* s = scores.s.data() + r * attention_tile;
+      if (lse[at] == T(minus_infinity)) std::fill_n(s, columns, T(0));  // no visible key: exactly no gradient
+      else exp_row(s, columns, lse[at]);
+      if (weights) std::copy_n(s, columns, weights->data() + r * attention_tile);
+      score_gradient_row(s, dp.data() + r * attention_tile, columns, delta[at]);
+    }
+  };
+
+  const tensor_view &dQ = l.outputs[0], &dK = l.outputs[1], &dV = l.outputs[2];
+  parallel_for(n.B * n.H * n.q_tiles(), [&](index_t task) {
+    const index_t i = task % n.q_tiles(), h = task / n.q_tiles() % n.H, b = task / (n.q_tiles() * n.H);
+    const index_t rows = n.rows_of(i, n.Q);
+    tile_scores<T> scores(map, T(a.scale));
+    std::vector<T> dp(std::size_t(attention_tile * attention_tile)), dq(std::size_t(attention_tile * n.D), T(0));
+    for (const tile_run& run : map.tiles.row(b, h, i))
+      for (index_t j = run.first; j <= run.last; ++j) {
+        gradients(scores, dp, b, h, i, j, run.kind == tile_kind::full, nullptr);
+        gemm_serial<T>(false, false, rows, n.D, n.rows_of(j, n.K), T(a.scale), scores.s.data(), attention_tile, K.at(b, n.group_of(h), j * attention_tile), K.row, T(1), dq.data(), std::max<index_t>(1, n.D));
+      }
+    for (index_t r = 0; r < rows; ++r) store_head_row(dQ, b, h, i * attention_tile + r, dq.data() + r * n.D);
+  });
+  parallel_for(n.B * n.G * n.k_tiles(), [&](index_t task) {
+    const index_t j = task % n.k_tiles(), g = task / n.k_tiles() % n.G, b = task / (n.k_tiles() * n.G);
+    const index_t columns = n.rows_of(j, n.K);
+    tile_scores<T> scores(map, T(a.scale));
+    std::vector<T> dp(std::size_t(attention_tile * attention_tile)), p(dp.size());
+    std::vector<T> dk(std::size_t(attention_tile * n.D), T(0)), dv(std::size_t(attention_tile * n.Dv), T(0));
+    for (index_t h = g * (n.H / n.G); h < (g + 1) * (n.H / n.G); ++h)
+      for (const tile_run& run : map.tiles.column(b, h, j))
+        for (index_t i = run.first; i <= run.last; ++i) {
+          gradients(scores, dp, b, h, i, j, run.kind == tile_kind::full, &p);
+          const index_t rows = n.rows_of(i, n.Q), q0 = i * attention_tile;
+          gemm_serial<T>(true, false, columns, n.Dv, rows, T(1), p.data(), attention_tile, dO.at(b, h, q0), dO.row, T(1), dv.data(), std::max<index_t>(1, n.Dv));
+          gemm_serial<T>(true, false, columns, n.D, rows, T(a.scale), scores.s.data(), attention_tile, Q.at(b, h, q0), Q.row, T(1), dk.data(), std::max<index_t>(1, n.D));
+        }
+    for (index_t c = 0; c < columns; ++c) {
+      store_head_row(dK, b, g, j * attention_tile + c, dk.data() + c * n.D);
+      store_head_row(dV, b, g, j * attention_tile + c, dv.data() + c * n.Dv);
+    }
+  });
+}
+
+inline void attention_forward(const launch& l, const attention_node& a, attention_maps& maps) {
+  if (l.inputs[0].type == dtype::f64) attention_forward_in<double>(l, a, maps);
+  else attention_forward_in<float>(l, a, maps);
+}
+
+inline void attention_backward(const launch& l, const attention_gradient_node& a, attention_maps& maps) {
+  if (l.inputs[0].type == dtype::f64) attention_backward_in<double>(l, a, maps);
+  else attention_backward_in<float>(l, a, maps);
+}
+
+}  // namespace samite::detail

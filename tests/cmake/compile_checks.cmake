@@ -1,0 +1,38 @@
+# Checks whose subject is the text itself: ranks, headers that compile alone, mistakes that must not compile, consumers.
+set(script_dir ${CMAKE_CURRENT_LIST_DIR})
+
+add_test(NAME ranks COMMAND ${CMAKE_COMMAND} -D root=${PROJECT_SOURCE_DIR} -P ${script_dir}/check_ranks.cmake)
+add_test(NAME error_codes COMMAND ${CMAKE_COMMAND} -D root=${PROJECT_SOURCE_DIR} -P ${script_dir}/check_errors.cmake)
+
+# Every public header in a translation unit of its own, as a user without SAMITE_SPLIT compiles it.
+file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/include/*.hpp)
+set(units)
+foreach(header IN LISTS headers)
+  string(MAKE_C_IDENTIFIER ${header} unit)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/alone/${unit}.cpp
+       CONTENT "#include <${header}>\n#include <${header}>  // twice: the guard works\n" @ONLY)
+  list(APPEND units ${PROJECT_BINARY_DIR}/generated/alone/${unit}.cpp)
+endforeach()
+if(units)
+  add_library(header_checks OBJECT EXCLUDE_FROM_ALL ${units})
+  target_link_libraries(header_checks PRIVATE samite::samite samite_warnings)
+  target_compile_options(header_checks PRIVATE -O0)
+  add_test(NAME header_checks COMMAND ${CMAKE_COMMAND} --build ${PROJECT_BINARY_DIR} --target header_checks)
+  set_tests_properties(header_checks PROPERTIES LABELS compile TIMEOUT 1200 RUN_SERIAL ON)
+endif()
+
+file(GLOB mistakes CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/*.cpp)
+foreach(source IN LISTS mistakes)
+  cmake_path(GET source STEM name)
+  add_test(NAME compile_fail_${name}
+           COMMAND ${CMAKE_COMMAND} -D compiler=${CMAKE_CXX_COMPILER} -D source=${source} -D include=${PROJECT_SOURCE_DIR}/include
+                   -P ${script_dir}/check_mistakes.cmake)
+  set_tests_properties(compile_fail_${name} PROPERTIES LABELS compile)
+endforeach()
+
+foreach(way IN ITEMS find_package add_subdirectory include_only)
+  add_test(NAME consumer_${way}
+           COMMAND ${CMAKE_COMMAND} -D way=${way} -D root=${PROJECT_SOURCE_DIR} -D work=${PROJECT_BINARY_DIR}/consumer/${way}
+                   -D compiler=${CMAKE_CXX_COMPILER} -D build=${PROJECT_BINARY_DIR} -P ${script_dir}/check_consumer.cmake)
+  set_tests_properties(consumer_${way} PROPERTIES LABELS compile TIMEOUT 600)
+endforeach()

@@ -1,0 +1,92 @@
+#include <doctest/doctest.h>
+
+#include <samite/emit/attention.hpp>
+#include <samite/mask.hpp>
+
+#include "support/kernels.hpp"
+#include "support/skip.hpp"
+
+using namespace samite;
+using namespace samite_tests;
+
+namespace {
+
+any_mask sample_mask() {
+  using namespace symbols;
+  static const std::vector<std::int32_t> ids(64, 0);
+  const auto docs = table(ids);
+  return any_mask(kv <= q && q - kv < 100 && docs[q] == docs[kv]);
+}
+
+/// A unit that does not compile unless the device sources need the shared memory that the host asks for.
+kernel_text size_check(const attention_kernel_options& o) {
+  const detail::attention_padding pad(o);
+  const std::string dims = concat_text(pad.D, ", ", pad.Dv);
+  std::string text = concat_text("#include \"", pad.real ? "attention_real.cuh" : "attention_mma.cuh", "\"\nnamespace samite {\n");
+  const auto equal = [&](const std::string& left, index_t right) { text += concat_text("static_assert(", left, " == ", right, ");\n"); };
+  const auto forward = attention_forward_launch(o), queries = attention_query_gradient_launch(o), keys = attention_key_gradient_launch(o);
+  if (pad.real) {
+    const char* real = o.type == f64 ? "double" : "float";
+    equal(concat_text("real_shared_bytes<", real, ", ", dims, ">"), keys.shared_bytes);
+    equal(concat_text("real_warps * real_rows<", real, ">"), keys.block_rows);
+    equal("real_threads", keys.threads);
+    CHECK(forward.shared_bytes < keys.shared_bytes);
+    CHECK(queries.shared_bytes == keys.shared_bytes);
+  } else {
+    equal("forward_shared_bytes<" + dims + ">", forward.shared_bytes);
+    equal("query_gradient_shared_bytes<" + dims + ">", queries.shared_bytes);
+    equal("key_gradient_shared_bytes<" + dims + ">", keys.shared_bytes);
+    equal("mma_shape<" + dims + ">::key_tile", keys.block_rows);
+    equal("mma_threads", forward.threads);
+  }
+  for (const attention_launch& kernel : {forward, queries, keys}) CHECK(kernel.shared_bytes <= 101376);
+  text += "extern \"C\" __global__ void size_check() {}\n}\n";
+  return {"size_check", text};
+}
+
+}  // namespace
+
+TEST_CASE("attention kernels ask for the shared memory that their sources use, and never more than every device has") {
+  SKIP_IF(!nvrtc_available(), nvrtc_missing_reason());
+  for (dtype type : {bf16, f32, f64})
+    for (const auto& [head, value] : {std::pair<index_t, index_t>{8, 8}, {64, 64}, {96, 80}, {100, 128}, {192, 128}, {256, 256}}) {
+      CAPTURE(head);
+      CHECK_NOTHROW(spills_of(size_check({type, head, value, nullptr}), "sm_80"));
+    }
+}
+
+TEST_CASE("the attention text names its mask and one kernel for each pass") {
+  const any_mask mask = sample_mask();
+  const attention_kernel_options o{bf16, 80, 96, &mask.program()};
+  const kernel_text forward = emit_attention_forward(o), gradient = emit_attention_gradient(o);
+  CHECK(forward.name == "attention_forward_bf16_d80_v96");
+  CHECK(forward.text.find("attention_forward<bf16, 80, 96>(p, mask)") != std::string::npos);
+  CHECK(forward.text.find("table 0[%") != std::string::npos);
+  CHECK(gradient.text.find("attention_key_gradient<bf16, 80, 96>(p, mask)") != std::string::npos);
+  CHECK(gradient.text.find("attention_prepare") != std::string::npos);
+  CHECK(emit_attention_forward({f32, 64, 64, nullptr}).text.find("every pair") != std::string::npos);
+}
+
+TEST_CASE("attention kernels compile for every served architecture without a spill") {
+  SKIP_IF(!nvrtc_available(), nvrtc_missing_reason());
+  const any_mask mask = sample_mask();
+  for (const auto& [type, head] : {std::pair<dtype, index_t>{bf16, 64}, {f32, 64}}) {
+    const attention_kernel_options o{type, head, head, &mask.program()};
+    for (const char* arch : served_archs) {
+      CAPTURE(arch);
+      CHECK(spills_of(emit_attention_forward(o), arch) == std::vector<std::string>{});
+      CHECK(spills_of(emit_attention_gradient(o), arch) == std::vector<std::string>{});
+    }
+  }
+}
+
+TEST_CASE("attention kernels for the widest heads compile without a spill") {
+  SKIP_IF(!nvrtc_available(), nvrtc_missing_reason());
+  const any_mask mask = sample_mask();
+  for (const auto& [type, head, arch] : {std::tuple<dtype, index_t, const char*>{f16, 256, "sm_80"}, {bf16, 128, "sm_90a"}, {f64, 256, "sm_90a"}}) {
+    const attention_kernel_options o{type, head, head, &mask.program()};
+    CAPTURE(arch);
+    CHECK(spills_of(emit_attention_forward(o), arch) == std::vector<std::string>{});
+    CHECK(spills_of(emit_attention_gradient(o), arch) == std::vector<std::string>{});
+  }
+}

@@ -1,0 +1,43 @@
+struct mask_arguments {
+  long long scalars[3];
+  long long dims[1][3];
+  const int* tables[1];
+};
+
+__device__ __forceinline__ long long table_at(const int* values, const long long* dims, long long i, long long j, long long k) {
+  if (dims[0] * dims[1] * dims[2] == 0) return 0;
+  i = i < 0 ? 0 : i < dims[0] ? i : dims[0] - 1;
+  j = j < 0 ? 0 : j < dims[1] ? j : dims[1] - 1;
+  k = k < 0 ? 0 : k < dims[2] ? k : dims[2] - 1;
+  return values[(i * dims[1] + j) * dims[2] + k];
+}
+
+__device__ __forceinline__ bool keep(long long b, long long h, long long q, long long kv, const mask_arguments& m) {
+  const long long x3 = q - kv;
+  const long long x4 = index_abs(x3);
+  const long long x6 = q + m.scalars[0];
+  const long long x8 = floor_mod(x6, 5);
+  const long long x9 = x4 - x8;
+  const bool keep10 = 1 <= x9;
+  const long long x12 = floor_div(q, 3);
+  const long long x13 = index_min(kv, x12);
+  const long long x16 = floor_div(kv, 2);
+  const long long x17 = index_max(h, x16);
+  const long long x18 = x13 - x17;
+  const long long x20 = floor_mod(q, 2);
+  const long long x21 = floor_mod(kv, 2);
+  const long long x22 = table_at(m.tables[0], m.dims[0], b, x20, x21);
+  const long long x23 = x18 - x22;
+  const bool keep25 = x23 <= (-1);
+  const long long x26 = q + kv;
+  const bool keep28 = x26 < m.scalars[1];
+  const long long x30 = kv * 2;
+  const long long x31 = b + x30;
+  const long long x33 = q * m.scalars[2];
+  const long long x34 = x31 - x33;
+  const bool keep35 = 0 == x34;
+  const bool keep36 = !keep35;
+  const bool keep37 = keep28 | keep36;
+  const bool keep38 = keep10 ? keep25 : keep37;
+  return keep38;
+}

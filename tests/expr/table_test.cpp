@@ -1,0 +1,42 @@
+#include <doctest/doctest.h>
+
+#include <samite/expr/table.hpp>
+
+#include "support/masks.hpp"
+
+using namespace samite;
+using namespace samite::symbols;
+using keys = std::vector<index_t>;
+using samite_tests::visible_keys;
+
+TEST_CASE("a table is looked up with one to three indices, in either writing") {
+  const auto ids = table({0, 0, 1, 1});
+  CHECK(visible_keys(ids[q] == ids[kv], 2, 4) == keys{2, 3});
+  const auto lengths = table({1, 2, 3, 4}, {2, 2});
+  CHECK(visible_keys(kv < lengths(b, h), 0, 6, 1, 0) == keys{0, 1, 2});
+  CHECK(visible_keys(kv < lengths[b][h], 0, 6, 1, 1) == keys{0, 1, 2, 3});
+  const auto cube = table({0, 1, 2, 3, 4, 5, 6, 7}, {2, 2, 2});
+  CHECK(visible_keys(kv == cube[b][h][q % 2], 1, 9, 1, 0) == keys{5});
+  CHECK(visible_keys(kv == cube(b, h, 1), 0, 9, 0, 1) == keys{3});
+  CHECK(visible_keys(ids[ids[kv] + 1] == 1, 0, 4) == keys{2, 3});
+}
+
+TEST_CASE("vectors, spans and lists make tables") {
+  const std::vector<std::int64_t> wide{3, 1};
+  const std::int32_t narrow[] = {3, 1};
+  CHECK(table(wide).contents()->values() == table(std::span<const std::int32_t>(narrow)).contents()->values());
+  CHECK(table({3, 1}).dims() == keys{2});
+}
+
+TEST_CASE("a lookup with the wrong number of indices names the rank and the count") {
+  program p;
+  const auto row = table({1, 2});
+  const auto square = table({1, 2, 3, 4}, {2, 2});
+  CHECK_THROWS_WITH_AS(row(b, h, q).lower(p), doctest::Contains("rank 1 but 3 index(es)"), error);
+  CHECK_THROWS_WITH_AS(square[q].lower(p), doctest::Contains("E-MASK-TABLE-RANK"), error);
+}
+
+TEST_CASE("per_batch adds the batch where the table has one") {
+  CHECK(visible_keys(per_batch(table({0, 1, 0}), kv) == 1, 0, 3, 1) == keys{1});
+  CHECK(visible_keys(per_batch(table({0, 1, 0, 1, 1, 0}, {2, 3}), kv) == 1, 0, 3, 1) == keys{0, 1});
+}

@@ -1,0 +1,87 @@
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <string>
+
+#include <samite/io/file.hpp>
+
+#include "support/temporary_folder.hpp"
+
+using namespace samite;
+using samite_tests::temporary_folder;
+
+TEST_CASE("write_file and read_file give the same bytes, and nothing else stays in the folder") {
+  const temporary_folder folder;
+  const std::string text("a\0b\n", 4);
+  write_file(folder / "x", text);
+  CHECK(read_file(folder / "x") == text);
+  write_file(folder / "x", "");
+  CHECK(read_file(folder / "x").empty());
+  CHECK(folder.entry_count() == 1);
+}
+
+TEST_CASE("a file that is missing, a folder or unreadable is E-FILE-OPEN, naming the path and the cause") {
+  const temporary_folder folder;
+  CHECK_THROWS_WITH_AS(read_file(folder / "none"), doctest::Contains("No such file or directory [E-FILE-OPEN]"), samite::error);
+  CHECK_THROWS_WITH_AS(read_file(folder.path()), doctest::Contains("is not a regular file"), samite::error);
+  CHECK_THROWS_WITH_AS(read_file("/dev/null"), doctest::Contains("E-FILE-OPEN"), samite::error);
+}
+
+TEST_CASE("a file over the limit is E-FILE-READ before anything is allocated") {
+  const temporary_folder folder;
+  write_file(folder / "x", "12345");
+  CHECK_THROWS_WITH_AS(read_file(folder / "x", 4), doctest::Contains("has 5 bytes"), samite::error);
+}
+
+TEST_CASE("reading past the end is E-FILE-READ with the byte where the file ends") {
+  const temporary_folder folder;
+  write_file(folder / "x", "12345");
+  const file_reader file(folder / "x");
+  char buffer[8];
+  file.read_at(1, buffer, 4);
+  CHECK(std::string(buffer, 4) == "2345");
+  CHECK_THROWS_WITH_AS(file.read_at(3, buffer, 4), doctest::Contains("it ends at byte 5, 2 bytes early"), samite::error);
+}
+
+TEST_CASE("a mapped file shows the bytes; an empty one shows none") {
+  const temporary_folder folder;
+  write_file(folder / "x", "abc");
+  write_file(folder / "empty", "");
+  CHECK(mapped_file(folder / "x").data()[2] == std::byte('c'));
+  CHECK(mapped_file(folder / "empty").data().empty());
+}
+
+TEST_CASE("a write that fails half-way is E-FILE-WRITE with exit status 8; the old file stands and no temporary is left") {
+  const temporary_folder folder;
+  write_file(folder / "x", "old");
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{1000, before.rlim_max};  // like a full disk: part of the bytes go through, then an error
+  setrlimit(RLIMIT_FSIZE, &small);
+  std::string code;
+  int status = 0;
+  try {
+    write_file(folder / "x", std::string(5000, 'n'));
+  } catch (const samite::error& e) {
+    code = e.code();
+    status = e.exit_status();
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  CHECK(code == "E-FILE-WRITE");
+  CHECK(status == 8);
+  CHECK(read_file(folder / "x") == "old");
+  CHECK(folder.entry_count() == 1);
+}
+
+TEST_CASE("a file written but not committed leaves nothing; a missing folder is E-FILE-WRITE") {
+  const temporary_folder folder;
+  {
+    atomic_file file(folder / "x");
+    file.write("abc");
+  }
+  CHECK(folder.entry_count() == 0);
+  CHECK_THROWS_WITH_AS(write_file(folder / "no/x", "a"), doctest::Contains("E-FILE-WRITE"), samite::error);
+}

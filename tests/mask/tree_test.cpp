@@ -1,0 +1,31 @@
+#include <doctest/doctest.h>
+
+#include <samite/mask/tree.hpp>
+
+#include "support/masks.hpp"
+
+using namespace samite;
+using namespace samite::symbols;
+using keys = std::vector<index_t>;
+using samite_tests::means;
+using samite_tests::visible_keys;
+
+TEST_CASE("a drafted token sees the prefix, its ancestors and itself") {
+  // 0 has the children 1 and 3, 1 has the child 2, 3 has the child 4
+  const auto ends = subtree_ends({-1, 0, 1, 0, 3});
+  CHECK(ends == std::vector<index_t>{5, 3, 3, 5, 5});
+  const auto mask = tree(3, table(ends));
+  const std::vector<keys> rows{{0, 1, 2, 3}, {0, 1, 2, 3, 4}, {0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 6}, {0, 1, 2, 3, 6, 7}};
+  for (index_t i = 0; i < 5; ++i) CHECK(visible_keys(mask, i, 8) == rows[std::size_t(i)]);
+}
+
+TEST_CASE("several roots make a forest") {
+  CHECK(subtree_ends({-1, 0, -1, 2}) == std::vector<index_t>{2, 2, 4, 4});
+  CHECK(subtree_ends({}).empty());
+}
+
+TEST_CASE("nodes that are not in depth-first order are refused") {
+  CHECK_THROWS_WITH_AS(subtree_ends({-1, 0, 0, 1}), doctest::Contains("number the nodes depth-first"), error);
+  CHECK_THROWS_WITH_AS(subtree_ends({-1, 2, 0}), doctest::Contains("node 1 has parent 2"), error);
+  CHECK_THROWS_WITH_AS(subtree_ends({-2}), doctest::Contains("E-MASK-TREE"), error);
+}

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# tests/run.sh [--full] [--gpu] [--bench]: sets up, builds and runs the tests. The last line is `N passed, N failed, N skipped`;
+# the exit status is nonzero if a test failed. Plain: the host tier. --full: also sanitizers, clang, fuzzing, header and consumer
+# checks. --gpu: also the GPU tests. --bench: also the benchmarks (JSON lines on standard output).
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+. examples/setup.sh
+
+full=0 gpu=0 bench=0
+for argument in "$@"; do
+  case "$argument" in
+    --full) full=1 ;;
+    --gpu) gpu=1 ;;
+    --bench) bench=1 ;;
+    *) samite_say "usage: tests/run.sh [--full] [--gpu] [--bench]"; exit 2 ;;
+  esac
+done
+
+passed=0 failed=0 skipped=0
+jobs=$(nproc 2>/dev/null || echo 2)
+if [ "$full" = 1 ]; then samite_install_packages clang++:clang; else samite_install_packages; fi
+samite_setup_nvrtc
+
+# build <preset>: configures once; ninja itself does nothing when the build is current. A failed build is one failed test, and so
+# is each program that is missing then; the others still run.
+build() {
+  samite_say "== build $1"
+  if [ ! -f "build/$1/build.ninja" ] && ! cmake --preset "$1" >"build/$1.configure.log" 2>&1; then
+    cat "build/$1.configure.log" >&2
+    failed=$((failed + 1)); samite_say "FAILED: configure $1"; return 1
+  fi
+  if ! cmake --build --preset "$1" -j "$jobs" -- -k 0 >"build/$1.build.log" 2>&1; then
+    grep -E 'error|FAILED|warning' -A 6 "build/$1.build.log" | head -n 120 >&2
+    failed=$((failed + 1)); samite_say "FAILED: build $1 (build/$1.build.log)"
+  fi
+}
+
+# run <preset> <ctest arguments>: runs the selected tests and adds up the test cases in their reports.
+run() {
+  local preset=$1 log="build/$1.test.log" name status report p f s
+  shift
+  samite_say "== test $preset $*"
+  (cd "build/$preset" && ctest --output-on-failure --no-tests=ignore -j "$jobs" "$@") 2>&1 | tee "$log" >&2
+  while read -r name status; do
+    report="build/$preset/report/$name"
+    p=0 f=0 s=0
+    if [ -f "$report" ]; then
+      read -r _ p f s < <(grep '^count ' "$report")
+      sed -n "s/^skip /SKIPPED: $name: /p" "$report" >&2
+      [ "$status" = Passed ] || [ "$f" -gt 0 ] || f=1  # a leak or a race found at exit fails no single case
+      rm -f "$report"
+    else
+      case "$status" in
+        Passed) p=1 ;;
+        *Skipped*) s=1; samite_say "SKIPPED: $name: it said: $(grep -hE '^\[skip\]' "build/$preset/Testing/Temporary/LastTest.log" | head -n 3 | tr '\n' ' ')" ;;
+        *) f=1 ;;
+      esac
+    fi
+    [ "$f" = 0 ] || samite_say "FAILED: $preset: $name ($f)"
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+  done < <(sed -nE 's/^ *[0-9]+\/[0-9]+ +Test +#[0-9]+: +([^ ]+) \.*(.*[^ ]) +[0-9.]+ sec.*$/\1 \2/p' "$log" | tr -d '*')
+}
+
+mkdir -p build
+if build release; then
+  run release -LE 'gpu|bench|compile'
+  if [ "$gpu" = 1 ]; then run release -L gpu; fi
+  if [ "$bench" = 1 ]; then
+    run release -L bench -V
+    grep -hoE '\{"bench".*\}' build/release.test.log
+  fi
+fi
+
+if [ "$full" = 1 ]; then
+  [ -f build/release/build.ninja ] && run release -L compile -E fuzz
+  for preset in asan tsan; do
+    build $preset && run $preset -LE 'gpu|bench|compile|example' -E '^(ranks|error_codes)$'
+  done
+  if command -v clang++ >/dev/null 2>&1; then
+    build clang && { run clang -LE 'gpu|bench|compile' -E '^(ranks|error_codes)$'; run clang -L compile -R fuzz; }
+  else
+    skipped=$((skipped + 1))
+    samite_say "SKIPPED: clang build and fuzzing: no clang++ on this machine"
+  fi
+fi
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
