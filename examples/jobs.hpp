@@ -18,6 +18,15 @@ inline weight_map to_dtype(const weight_map& weights, dtype type) {
   return out;
 }
 
+/// Weights where a device's plans can bind them.
+inline weight_map on_device(const weight_map& weights, device where) {
+  if (where.type == device::kind::cpu) return weights;
+  weight_map moved;
+  const std::shared_ptr<backend> b = make_backend(where);
+  for (const auto& [name, t] : weights) moved[name] = b->make_tensor(t.type(), t.dims()), moved[name].copy_from(t);
+  return moved;
+}
+
 // ---- a target -------------------------------------------------------------------------------------------------------
 
 struct target_settings {
@@ -95,6 +104,8 @@ struct drafter_settings {
   index_t steps = 300;
   double rate = 2e-3, gamma = 4, feature_noise = 0;
   draft_target loss = draft_target::teacher;
+  index_t written = 0, written_prompt = 32;  // windows that the target writes itself, greedily, and the bytes it continues
+  std::vector<index_t> start_layers;  // target layers that the drafter's start from; empty: all weights start at random
   std::uint64_t seed = 2;
   index_t save_every = 100;
   bool resume = true;
@@ -115,6 +126,33 @@ inline drafter_config drafter_for(const decoder_config& target, const drafter_se
   return c;
 }
 
+/// Where training starts. With `start_layers` the drafter's layers are copies of the target's, its context rows are the last
+/// tap normalised as the target's next layer would, and training begins with working attention instead of a plateau.
+inline weight_map start_of(const drafter_config& c, const loaded_target& target, const drafter_settings& s) {
+  graph shapes;
+  declare_drafter(shapes, c, f32, f32);
+  weight_map start = initial_weights(parameter_shapes(shapes), s.seed);
+  // The frozen head expects states of the size that the target's final norm gives.
+  start["norm.weight"] = target.weights.at("model.norm.weight");
+  if (s.start_layers.empty()) return start;
+  if (index_t(s.start_layers.size()) != s.layers) raise("E-ARG-START", "--start-layers names ", s.start_layers.size(), " layers but the drafter has ", s.layers, "; name one target layer for each");
+  for (std::size_t i = 0; i < s.start_layers.size(); ++i) {
+    const std::string from = concat_text("model.layers.", s.start_layers[i], "."), to = concat_text("layers.", i, ".");
+    for (auto& [name, t] : start) {
+      if (!name.starts_with(to)) continue;
+      const auto found = target.weights.find(from + name.substr(to.size()));
+      if (found == target.weights.end() || found->second.dims() != t.dims()) raise("E-ARG-START", "--start-layers: the target has no layer ", s.start_layers[i], " of the drafter's sizes; leave the flag out, or give the drafter the target's sizes");
+      t = found->second;
+    }
+  }
+  tensor fc(f32, {c.sizes.hidden, index_t(c.target_layer_ids.size()) * c.target_hidden});
+  const index_t width = fc.dims()[1], last = width - c.target_hidden;
+  for (index_t i = 0; i < std::min(c.sizes.hidden, c.target_hidden); ++i) fc.data<float>()[i * width + last + i] = 1;
+  start["fc.weight"] = fc;
+  start["hidden_norm.weight"] = target.weights.at(concat_text("model.layers.", c.target_layer_ids.back() + 1, ".input_layernorm.weight"));
+  return start;
+}
+
 /// The target's features and last hidden states over B windows at once.
 class feature_reader {
  public:
@@ -124,11 +162,13 @@ class feature_reader {
     graph_.output("features", reshape(concat(r.taps, 2), {1, rows_, width_}));
     graph_.output("last_hidden", reshape(r.hidden, {rows_, target.config.sizes.hidden}));
     run_.emplace(make_plan(graph_, on));
-    bind_weights(*run_, on_device_of(to_dtype(target.weights, used), *run_));
+    bind_weights(*run_, on_device(to_dtype(target.weights, used), on));
   }
 
+  std::string profile() const { return run_->profile(); }
+
   /// Binds "features" and "last_hidden" of a row of packed windows to a training graph.
-  void feed(const packed_row& row, index_t B, executor& into, double noise, counted_random random) {
+  void feed(const packed_row& row, index_t B, executor& into, bool with_teacher, double noise, counted_random random) {
     tensor ids = tensor::from<std::int32_t>(i32, {B, rows_ / B}, row.ids), positions = tensor::from<std::int32_t>(i32, {B, rows_ / B}, row.positions);
     run_->bind("ids", ids), run_->bind("positions", positions);
     run_->step();
@@ -139,7 +179,7 @@ class feature_reader {
       features = noisy.to_dtype(features.type());
     }
     into.bind("features", features);
-    into.bind("last_hidden", run_->output("last_hidden"));
+    if (with_teacher) into.bind("last_hidden", run_->output("last_hidden"));
   }
 
  private:
@@ -154,15 +194,44 @@ inline weight_map frozen_target_io(const loaded_target& target, dtype used) {
   return {{"target.embedding", embedding.to_dtype(used)}, {"target.head", (target.config.tied ? embedding : target.weights.at("lm_head.weight")).to_dtype(used)}};
 }
 
+/// Text in the target's own words: greedy continuations of training windows. What a drafter meets when it serves.
+struct written_text {
+  std::vector<std::uint8_t> bytes;  // windows one after another
+  index_t window = 1, prompt = 0;
+
+  index_t windows() const { return index_t(bytes.size()) / window; }
+};
+
+inline written_text write_text(const loaded_target& target, std::span<const std::uint8_t> text, const drafter_settings& s) {
+  written_text w{{}, s.window, s.written_prompt};
+  const index_t B = std::min<index_t>(64, s.written);
+  if (B == 0) return w;
+  batch_decoder decoder(target.config, on_device(to_dtype(target.weights, s.used), s.on), s.on, s.used, B, s.window);
+  for (index_t round = 0; w.windows() < s.written; ++round) {
+    std::vector<std::vector<std::int32_t>> prompts;
+    for (const auto& span : choose_windows(text, B, s.written_prompt, s.seed + 1000, round)) prompts.emplace_back(span.begin(), span.end());
+    for (const auto& sequence : decoder.generate(prompts, {.new_tokens = s.window - s.written_prompt}))
+      for (std::int32_t id : sequence) w.bytes.push_back(std::uint8_t(id < 256 ? id : 0));
+  }
+  return w;
+}
+
 /// One training batch: packed windows, anchors, blocks, and the training mask's tables.
 struct drafter_batch {
   packed_row row;
   block_batch blocks;
 };
 
-inline drafter_batch make_drafter_batch(std::span<const std::uint8_t> text, const drafter_settings& s, const drafter_config& c, index_t step) {
+/// Half of the windows, rounded down, come from `written` if there is any; of those only the continuation is supervised.
+inline drafter_batch make_drafter_batch(std::span<const std::uint8_t> text, const written_text& written, const drafter_settings& s, const drafter_config& c, index_t step) {
   drafter_batch b;
-  b.row = pack_windows(choose_windows(text, s.windows, s.window, s.seed, step));
+  auto windows = choose_windows(text, s.windows, s.window, s.seed, step);
+  const index_t own = written.windows() > 0 ? s.windows / 2 : 0;
+  counted_random random(s.seed, 0x0f27, std::uint32_t(step));
+  for (index_t i = 0; i < own; ++i)
+    windows[std::size_t(i)] = std::span(written.bytes).subspan(std::size_t(index_t(random.below(std::uint32_t(written.windows()))) * s.window), std::size_t(s.window));
+  b.row = pack_windows(windows);
+  for (index_t i = 0; i < own; ++i) std::fill_n(b.row.loss_mask.begin() + i * s.window, written.prompt, std::uint8_t(0));
   choose_anchors(b.blocks, anchor_candidates(b.row, anchor_rule::canonical, c.block_size), s.anchors, counted_random(s.seed, 0xa2c4, std::uint32_t(step)));
   fill_blocks(b.blocks, b.row, {.block_size = c.block_size, .mask_token_id = c.mask_token_id, .gamma = s.gamma});
   return b;
@@ -216,8 +285,9 @@ inline drafter_report train_drafter(const drafter_settings& s) {
   trainer_options o;
   o.schedule = {.peak = s.rate, .steps = s.steps, .warmup_steps = std::max<index_t>(1, s.steps / 25), .final_fraction = 0};
   o.contract = concat_text("drafter layers ", s.layers, " taps ", c.target_layer_ids, " block ", c.block_size, " mask ", c.mask_token_id, " anchors ", s.anchors, " rows ", s.windows, "x", s.window,
-                           " steps ", s.steps, " rate ", s.rate, " gamma ", s.gamma, " noise ", s.feature_noise, " loss ", int(s.loss), " seed ", s.seed, " text ", hash_text(corpus.text), " ", name_of(s.used));
-  drafter_batch batch = make_drafter_batch(corpus.training(), s, c, 0);
+                           " steps ", s.steps, " rate ", s.rate, " gamma ", s.gamma, " start ", s.start_layers, " written ", s.written, "/", s.written_prompt, " noise ", s.feature_noise, " loss ", int(s.loss), " seed ", s.seed, " text ", hash_text(corpus.text), " ", name_of(s.used));
+  const written_text written = write_text(target, corpus.training(), s);
+  drafter_batch batch = make_drafter_batch(corpus.training(), written, s, c, 0);
   drafter_mask_tables tables(batch, S);
   const std::vector<any_mask> masks = tables.masks(c, S);
   std::printf("training mask of the first blocks (rows: 4 blocks; columns: context by 16, then blocks):\n%s\n", draw(masks[0], std::min<index_t>(M, 4 * c.block_size), S + std::min<index_t>(M, 4 * c.block_size)).c_str());
@@ -228,12 +298,8 @@ inline drafter_report train_drafter(const drafter_settings& s) {
     g.output("right", step.right);
     return training_graph{step.numerator, step.parameters};
   });
-  run.set_weights(initial_weights([&] {
-    graph g;
-    declare_drafter(g, c, f32, f32);
-    return parameter_shapes(g);
-  }(), s.seed));
-  bind_weights(run.inputs(), on_device_of(frozen_target_io(target, s.used), run.inputs()));
+  run.set_weights(start_of(c, target, s));
+  bind_weights(run.inputs(), on_device(frozen_target_io(target, s.used), s.on));
   feature_reader features(target, c, s.on, s.used, s.windows, s.window);
   const std::string state = s.output + "/training_state.safetensors";
   make_folder(s.output);
@@ -241,14 +307,14 @@ inline drafter_report train_drafter(const drafter_settings& s) {
 
   const auto feed = [&](const drafter_batch& b, double noise, index_t step) {
     tables.update(b);
-    features.feed(b.row, s.windows, run.inputs(), noise, counted_random(s.seed, 0x2015, std::uint32_t(step)));
+    features.feed(b.row, s.windows, run.inputs(), s.loss != draft_target::text, noise, counted_random(s.seed, 0x2015, std::uint32_t(step)));
     bind_blocks(run.inputs(), b);
     if (s.loss != draft_target::text) run.inputs().bind("teacher_rows", tensor::from<std::int32_t>(i32, {M}, b.blocks.teacher_rows));
   };
   metrics_log metrics(s.metrics);
   progress_line progress("drafter", s.steps, run.step());
   while (run.step() < s.steps) {
-    batch = make_drafter_batch(corpus.training(), s, c, run.step());
+    batch = make_drafter_batch(corpus.training(), written, s, c, run.step());
     feed(batch, s.feature_noise, run.step());
     run.accumulate();
     double denominator = 0;
@@ -263,13 +329,14 @@ inline drafter_report train_drafter(const drafter_settings& s) {
     if (run.step() % s.save_every == 0 && run.step() < s.steps) run.save(state);
   }
   progress.finish();
+  std::fputs((run.profile() + features.profile()).c_str(), stdout);
   save_checkpoint(s.output, to_json_text(c), run.weights(), f32);
   ::unlink(state.c_str());
 
   // Held-out accuracy by slot, on the same kind of batches.
   draft_metrics held_out;
   for (index_t i = 0; i < 8; ++i) {
-    batch = make_drafter_batch(corpus.held_out(), s, c, i);
+    batch = make_drafter_batch(corpus.held_out(), {}, s, c, i);
     feed(batch, 0, i);
     run.inputs().step();
     held_out.add(batch.blocks.valid, run.inputs().output("right").values<float>(), c.block_size);
@@ -294,6 +361,7 @@ struct decode_settings {
 struct decode_report {
   index_t prompts = 0, identical = 0, loops = 0, block_size = 0;  // loops: greedy outputs with under 30 % distinct 4-grams
   double acceptance = 0, acceptance_t1 = 0;                       // over outputs that don't loop
+  double draft_ms = 0, verify_ms = 0, plain_ms = 0;  // of one round, one round, one plain forward
   double distinct_4gram = 0, tokens_per_forward = 0, plain_tokens_per_s = 0, speculative_tokens_per_s = 0;
   std::vector<std::string> differences;                           // first difference and its margin, one a prompt that differs
 };
@@ -316,15 +384,8 @@ inline decode_report speculate(const decode_settings& s) {
   for (const auto& [name, t] : frozen_target_io(target, s.used)) draft_weights[name] = t;
 
   const index_t capacity = s.prompt_bytes + s.new_tokens + c.block_size;
-  const auto to_device = [&](const weight_map& weights) {
-    if (s.on.type == device::kind::cpu) return weights;
-    weight_map moved;
-    const std::shared_ptr<backend> b = make_backend(s.on);
-    for (const auto& [name, t] : weights) moved[name] = b->make_tensor(t.type(), t.dims()), moved[name].copy_from(t);
-    return moved;
-  };
-  target_session session(target.config, to_device(to_dtype(target.weights, s.used)), s.on, s.used, {.capacity = capacity, .taps = c.target_layer_ids});
-  drafter_session draft(c, to_device(draft_weights), s.on, s.used, {.capacity = capacity});
+  target_session session(target.config, on_device(to_dtype(target.weights, s.used), s.on), s.on, s.used, {.capacity = capacity, .taps = c.target_layer_ids});
+  drafter_session draft(c, on_device(draft_weights, s.on), s.on, s.used, {.capacity = capacity});
 
   decode_report report;
   report.block_size = c.block_size;
@@ -359,6 +420,8 @@ inline decode_report speculate(const decode_settings& s) {
       for (index_t n : fast.produced) rounds += 1, produced += double(n);
     if (distinct_4grams(output_t1) >= 0.3)
       for (index_t n : sampled.produced) rounds_t1 += 1, produced_t1 += double(n);
+    report.draft_ms += 1e3 * fast.draft_seconds / double(std::max<index_t>(1, fast.target_forwards)), report.verify_ms += 1e3 * fast.verify_seconds / double(std::max<index_t>(1, fast.target_forwards));
+    report.plain_ms += 1e3 * plain.seconds / double(std::max<index_t>(1, plain.target_forwards));
     plain_seconds += plain.seconds, speculative_seconds += fast.seconds;
     plain_tokens += double(plain.new_tokens()), speculative_tokens += double(fast.new_tokens());
     report.tokens_per_forward += double(fast.new_tokens()) / double(std::max<index_t>(1, fast.target_forwards));
@@ -366,11 +429,23 @@ inline decode_report speculate(const decode_settings& s) {
       std::printf("--- prompt %zu ---\n%s\n--- greedy continuation (%.2f tokens a round) ---\n%s\n--- sampled at temperature 1 (%.2f) ---\n%s\n", i, printable(prompt).c_str(), fast.acceptance_length(),
                   printable(output).c_str(), sampled.acceptance_length(), printable(output_t1).c_str());
   }
+  std::fputs((session.profile() + draft.profile()).c_str(), stdout);
   const double n = double(std::max<index_t>(1, report.prompts));
   report.acceptance = rounds > 0 ? produced / rounds : 0, report.acceptance_t1 = rounds_t1 > 0 ? produced_t1 / rounds_t1 : 0;
+  report.draft_ms /= n, report.verify_ms /= n, report.plain_ms /= n;
   report.distinct_4gram /= n, report.tokens_per_forward /= n;
   report.plain_tokens_per_s = plain_tokens / std::max(1e-9, plain_seconds), report.speculative_tokens_per_s = speculative_tokens / std::max(1e-9, speculative_seconds);
   return report;
+}
+
+inline void print_report(const decode_report& r) {
+  std::printf("acceptance length (1 to %lld)         greedy %.3f, temperature 1 %.3f\n", static_cast<long long>(r.block_size), r.acceptance, r.acceptance_t1);
+  std::printf("distinct 4-grams in greedy outputs  %.3f  (%lld of %lld outputs below 0.3, not counted above)\n", r.distinct_4gram, static_cast<long long>(r.loops), static_cast<long long>(r.prompts));
+  std::printf("tokens per target forward           %.3f\n", r.tokens_per_forward);
+  std::printf("tokens per second                   plain %.1f, speculative %.1f: %.2f times\n", r.plain_tokens_per_s, r.speculative_tokens_per_s, r.speculative_tokens_per_s / std::max(1e-9, r.plain_tokens_per_s));
+  std::printf("milliseconds                        plain forward %.3f; a round: drafting %.3f, verification %.3f\n", r.plain_ms, r.draft_ms, r.verify_ms);
+  std::printf("greedy output equals plain greedy   %lld of %lld prompts\n", static_cast<long long>(r.identical), static_cast<long long>(r.prompts));
+  for (const std::string& line : r.differences) std::printf("  %s\n", line.c_str());
 }
 
 }  // namespace example

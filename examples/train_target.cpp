@@ -37,16 +37,7 @@ int main(int argc, char** argv) {
     samite::declare_decoder(g, t.config, samite::f32, samite::f32);
     samite::index_t parameters = 0;
     for (const auto& [name, dims] : samite::parameter_shapes(g)) parameters += samite::count(dims);
-    samite::weight_map weights = t.weights;
-    if (s.on.type == samite::device::kind::cuda) {
-      const auto b = samite::make_backend(s.on);
-      for (auto& [name, w] : weights) {
-        samite::tensor moved = b->make_tensor(w.type(), w.dims());
-        moved.copy_from(w);
-        w = moved;
-      }
-    }
-    const double bits = samite::bits_per_byte(t.config, weights, s.on, samite::f32, corpus.held_out(), s.window);
+    const double bits = samite::bits_per_byte(t.config, example::on_device(t.weights, s.on), s.on, samite::f32, corpus.held_out(), s.window);
     std::printf("%lld parameters; held-out bits per byte %.4f; Witten-Bell of orders 0-2 %.4f, 0-4 %.4f\n", static_cast<long long>(parameters), bits,
                 samite::byte_model(corpus.training(), 2).bits_per_byte(corpus.held_out()), samite::byte_model(corpus.training(), 4).bits_per_byte(corpus.held_out()));
   });

@@ -10,11 +10,12 @@ target_compile_options(samite_warnings INTERFACE -Wall -Wextra -Wconversion -Wer
 
 # SAMITE_SPLIT leaves the *_impl.hpp headers out of every including file; here they are compiled once.
 file(GLOB_RECURSE impl_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/include/*_impl.hpp)
-set(split_text "// Generated from the list of *_impl.hpp headers.\n#define SAMITE_IMPLEMENT 1\n")
-foreach(header IN LISTS impl_headers)
-  string(APPEND split_text "#include <${header}>\n")
+set(split_sources)
+foreach(header IN LISTS impl_headers)  # one unit a header: they compile side by side
+  string(MAKE_C_IDENTIFIER ${header} unit)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/${unit}.cpp CONTENT "#define SAMITE_IMPLEMENT 1\n#include <${header}>\n" @ONLY)
+  list(APPEND split_sources ${PROJECT_BINARY_DIR}/generated/${unit}.cpp)
 endforeach()
-file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/split.cpp CONTENT "${split_text}" @ONLY)
-add_library(samite_split STATIC ${PROJECT_BINARY_DIR}/generated/split.cpp)
+add_library(samite_split STATIC ${split_sources})
 target_link_libraries(samite_split PUBLIC samite::samite PRIVATE samite_warnings)
 target_compile_definitions(samite_split PUBLIC SAMITE_SPLIT=1)

@@ -1,5 +1,6 @@
 // samite/samite.hpp: everything.
 #pragma once
+#include <samite/decode/batch.hpp>
 #include <samite/decode/speculative.hpp>
 #include <samite/expr/tensor.hpp>
 #include <samite/ir/autodiff.hpp>

@@ -20,6 +20,8 @@ endforeach()
 set(rank_train 6)
 # Inside rank 1 the file readers fill tensors, so io stands on runtime.
 set(also_io runtime)
+# Inside rank 5 decoding drives models, and inside rank 4 nothing leans on its neighbour.
+set(also_decode model)
 
 set(faults "")
 file(GLOB_RECURSE headers RELATIVE ${root}/include/samite ${root}/include/samite/*/*.hpp)

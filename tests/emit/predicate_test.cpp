@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include <samite/emit/predicate.hpp>
+#include <samite/ir/evaluate.hpp>
 #include <samite/mask.hpp>
 
 #include "support/masks.hpp"

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include <samite/ir/evaluate.hpp>
 #include <samite/mask.hpp>
 #include <samite/emit/predicate.hpp>
 

@@ -11,11 +11,11 @@ namespace samite_tests {
 
 inline constexpr const char* served_archs[] = {"sm_80", "sm_86", "sm_90", "sm_100", "sm_120"};
 
-/// Kernels of the unit that spill registers, as "name: n bytes". Raises E-JIT-COMPILE if it does not compile.
-inline std::vector<std::string> spills_of(const samite::kernel_text& kernel, const std::string& arch) {
+/// Kernels of the unit that spill registers, as "name: n bytes, ..". Raises E-JIT-COMPILE if it does not compile.
+inline std::string spills_of(const samite::kernel_text& kernel, const std::string& arch) {
   const samite::kernel_source source{kernel.name, kernel.text, arch, {"--ptxas-options=-v", "-no-cache"}, samite::headers_of(kernel.text)};
   const std::string log = samite::compile_kernel(source).log;
-  std::vector<std::string> spills;
+  std::string spills;
   std::string name;
   for (std::size_t at = 0; at < log.size();) {
     std::size_t end = log.find('\n', at);
@@ -27,7 +27,7 @@ inline std::vector<std::string> spills_of(const samite::kernel_text& kernel, con
     } else if (const std::size_t stores = line.find(" bytes spill stores"); stores != std::string::npos) {
       const std::size_t begin = line.find_last_of(' ', stores - 1) + 1;
       const std::string bytes = line.substr(begin, stores - begin);
-      if (bytes != "0") spills.push_back(name + ": " + bytes + " bytes");
+      if (bytes != "0") spills += (spills.empty() ? "" : ", ") + name + ": " + bytes + " bytes";
     }
   }
   return spills;

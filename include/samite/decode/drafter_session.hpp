@@ -51,6 +51,8 @@ class drafter_session {
   tensor cached(const std::string& kind, index_t layer);
 
   const drafter_config& config() const { return config_; }
+  /// Where the time went (executor::profile).
+  std::string profile() const { return run_->profile(); }
 
  private:
   void run_step(const tensor& features, index_t first, index_t rows, std::span<const std::int32_t> block_ids);

@@ -28,6 +28,7 @@ struct generation {
   std::vector<float> margins;           // top-2 margin of the target's logits at each greedy choice
   index_t prompt_tokens = 0, target_forwards = 0;  // forwards after the prefill
   double prefill_seconds = 0, seconds = 0;         // seconds without the prefill
+  double draft_seconds = 0, verify_seconds = 0;    // of them, in the drafter and in the target
 
   index_t new_tokens() const { return index_t(ids.size()) - prompt_tokens; }
   /// Mean tokens per verification round, from 1 to the block size.
@@ -115,7 +116,9 @@ inline generation generate_speculative(target_session& target, drafter_session& 
     block[0] = g.ids.back();
     std::vector<std::vector<double>> q;  // what each proposal was drawn from
     if (n > 1) {
+      const auto drafting = std::chrono::steady_clock::now();
       const tensor logits = draft.propose(features, block);
+      g.draft_seconds += detail::seconds_since(drafting);
       for (index_t k = 1; k < n; ++k) {
         const auto row = detail::row_of(logits, k);
         if (o.temperature > 0 && !o.argmax_proposals) {
@@ -127,7 +130,9 @@ inline generation generate_speculative(target_session& target, drafter_session& 
         }
       }
     }
+    const auto verifying = std::chrono::steady_clock::now();
     out = target.read(block);
+    g.verify_seconds += detail::seconds_since(verifying);
     ++g.target_forwards;
     g.blocks.push_back(block);
 

@@ -38,6 +38,8 @@ class target_session {
   target_output read(std::span<const std::int32_t> ids);
 
   const decoder_config& config() const { return config_; }
+  /// Where the time went (executor::profile).
+  std::string profile() const { return run_->profile(); }
 
  private:
   decoder_config config_;

@@ -25,7 +25,7 @@ struct row_tensor_type {
 struct row_kernel_options {
   /// Names the kernel and heads its text.
   std::string label = "row";
-  std::vector<row_tensor_type> operands, outputs;
+  std::vector<row_tensor_type> operands{}, outputs{};
   /// Threads that share a row: 1, 32 or 256.
   int team = 32;
 };

@@ -3,8 +3,8 @@
 // A number written in an expression is an argument of the kernel: another value is not another kernel. Baked into the
 // structure are 0, divisors, moduli, shift amounts and what `fixed` marks.
 #pragma once
-#include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include <samite/expr/predicate.hpp>
 

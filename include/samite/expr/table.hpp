@@ -1,6 +1,8 @@
 // samite/expr/table.hpp: tables that expressions look numbers up in: docs[q], anchors(b, q / 16), t[b][q].
 #pragma once
 #include <initializer_list>
+#include <span>
+#include <vector>
 
 #include <samite/expr/index.hpp>
 
@@ -8,35 +10,45 @@ namespace samite {
 
 namespace detail {
 
-template <index_expr... Indices>
+struct no_index {};
+
+template <class E>
+concept lookup_index = index_expr<E> || std::same_as<E, no_index>;
+
+template <index_expr A, lookup_index B = no_index, lookup_index C = no_index>
 struct table_lookup : index_tag {
   std::shared_ptr<const index_table> source;
-  std::tuple<Indices...> indices;
-  table_lookup(std::shared_ptr<const index_table> t, std::tuple<Indices...> i) : source(std::move(t)), indices(std::move(i)) {}
+  A first;
+  B second;
+  C third;
+  table_lookup(std::shared_ptr<const index_table> t, A a, B b, C c)
+      : source(std::move(t)), first(std::move(a)), second(std::move(b)), third(std::move(c)) {}
 
   node_id lower(program& p) const {
-    return std::apply(
-        [&](const auto&... index) {
-          const node_id ids[] = {index.lower(p)...};
-          return std::apply([&](auto... id) { return build_gather(p, source, id...); }, as_tuple(ids, std::index_sequence_for<Indices...>{}));
-        },
-        indices);
+    const node_id a = first.lower(p);
+    node_id b = no_node, c = no_node;
+    if constexpr (index_expr<B>) b = second.lower(p);
+    if constexpr (index_expr<C>) c = third.lower(p);
+    return build_gather(p, source, a, b, c);
   }
 
   /// The next dimension: t[b][q].
   template <index_operand E>
-    requires(sizeof...(Indices) < 3)
+    requires(!index_expr<C>)
   auto operator[](E next) const {
     auto index = as_index(std::move(next));
-    return table_lookup<Indices..., decltype(index)>(source, std::tuple_cat(indices, std::tuple<decltype(index)>(std::move(index))));
-  }
-
- private:
-  template <std::size_t... I>
-  static auto as_tuple(const node_id* ids, std::index_sequence<I...>) {
-    return std::make_tuple(ids[I]...);
+    if constexpr (index_expr<B>) return table_lookup<A, B, decltype(index)>(source, first, second, std::move(index));
+    else return table_lookup<A, decltype(index)>(source, first, std::move(index), {});
   }
 };
+
+inline no_index as_lookup_index(no_index none) { return none; }
+template <index_operand E> auto as_lookup_index(E e) { return as_index(std::move(e)); }
+
+template <class A, class B, class C>
+auto make_lookup(std::shared_ptr<const index_table> source, A a, B b, C c) {
+  return table_lookup<A, B, C>(std::move(source), std::move(a), std::move(b), std::move(c));
+}
 
 }  // namespace detail
 
@@ -56,10 +68,11 @@ class table_ref {
     return (*this)(std::move(at));
   }
   /// Element at one to three indices: t(b, q).
-  template <index_operand... E>
-    requires(sizeof...(E) >= 1 && sizeof...(E) <= 3)
-  auto operator()(E... at) const {
-    return detail::table_lookup<decltype(detail::as_index(at))...>(shared_, {detail::as_index(std::move(at))...});
+  template <index_operand A, class B = detail::no_index, class C = detail::no_index>
+    requires((index_operand<B> || std::same_as<B, detail::no_index>) && (index_operand<C> || std::same_as<C, detail::no_index>))
+  auto operator()(A first, B second = {}, C third = {}) const {
+    return detail::make_lookup(shared_, detail::as_index(std::move(first)), detail::as_lookup_index(std::move(second)),
+                               detail::as_lookup_index(std::move(third)));
   }
 
   template <std::floating_point E>

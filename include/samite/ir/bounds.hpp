@@ -4,6 +4,7 @@
 // into one set of intervals, with at most one residue class, before they are judged; that makes the verdict exact where
 // separate verdicts would stay undecided (a window written as two comparisons, for one).
 #pragma once
+#include <bit>
 #include <optional>
 
 #include <samite/ir/canonical.hpp>
@@ -56,12 +57,13 @@ class box_judge {
     index_t factor;
     friend bool operator==(const term&, const term&) = default;
   };
-  enum class value_code : std::uint8_t { constant, symbol, sum, binary, gather, select };
+  enum class value_code : std::uint8_t { constant, symbol, sum, quotient, remainder, binary, gather, select };
   struct value_step {
     value_code code = value_code::constant;
     op operation = op::constant;
-    int a = -1, b = -1, c = -1;     // operands; of a sum: its terms [a, b); of a select: predicate, value, value
-    index_t imm = 0;                // constant, symbol, added constant, table
+    int a = -1, b = -1, c = -1;  // operands; of a sum: its terms [a, b); of a select: predicate, value, value
+    int shift = -1;              // of a quotient or remainder: log2 of the divisor if it is a power of two
+    index_t imm = 0;             // constant, symbol, added constant, divisor, table
   };
   enum class predicate_code : std::uint8_t { constant, leaf, all, any, select, opaque };
   struct residue_class {
@@ -101,6 +103,8 @@ class box_judge {
     return ranges_[std::size_t(id)] = found;
   }
 
+  static index_t divided(index_t x, const value_step& step) { return step.shift >= 0 ? x >> step.shift : floor_div(x, step.imm); }
+
   interval compute(int id, const value_step& step) {
     switch (step.code) {
       case value_code::sum: {
@@ -109,9 +113,21 @@ class box_judge {
           const term t = terms_[std::size_t(i)];
           const interval x = value(t.value);
           const interval scaled = t.factor == 1 ? x : t.factor == -1 ? interval{-x.high, -x.low} : rules::mul::bounds(x, interval::point(t.factor));
-          low = saturate(__int128(low) + scaled.low), high = saturate(__int128(high) + scaled.high);
+          // Both summands lie within the saturated range, a quarter of 64 bits: their sum does not wrap.
+          low = std::clamp(low + scaled.low, interval::lowest, interval::highest);
+          high = std::clamp(high + scaled.high, interval::lowest, interval::highest);
         }
         return {low, high};
+      }
+      case value_code::quotient: {
+        const interval x = value(step.a);
+        return {divided(x.low, step), divided(x.high, step)};
+      }
+      case value_code::remainder: {
+        const interval x = value(step.a);
+        const index_t whole = divided(x.low, step);
+        if (whole != divided(x.high, step)) return {0, step.imm - 1};
+        return {x.low - whole * step.imm, x.high - whole * step.imm};
       }
       case value_code::gather: {
         const auto whole = interval::point(0);
@@ -126,8 +142,6 @@ class box_judge {
         const interval x = value(step.a), y = step.b < 0 ? x : value(step.b);
         switch (step.operation) {
           case op::mul: return rules::mul::bounds(x, y);
-          case op::div: return rules::div::bounds(x, y);
-          case op::mod: return rules::mod::bounds(x, y);
           case op::min: return rules::min::bounds(x, y);
           case op::max: return rules::max::bounds(x, y);
           case op::abs: return rules::abs::bounds(x);
@@ -336,7 +350,7 @@ inline std::vector<interval> intersection(const std::vector<interval>& a, const 
   for (const interval& x : a)
     for (const interval& y : b)
       if (!disjoint(x, y)) both.push_back({std::max(x.low, y.low), std::min(x.high, y.high)});
-  std::sort(both.begin(), both.end(), [](const interval& x, const interval& y) { return x.low < y.low; });
+  sort_few(both, [](const interval& x, const interval& y) { return x.low < y.low; });
   return both;
 }
 
@@ -362,10 +376,9 @@ inline box_judge::box_judge(const program& source, std::size_t root) : bound_(ca
   ranges_.resize(values_.size());
   residues_.assign(values_.size(), ~std::uint64_t(0));
   for (auto& list : thresholds_) {
-    std::sort(list.begin(), list.end());
-    list.erase(std::unique(list.begin(), list.end()), list.end());
+    detail::sort_few(list, [](index_t x, index_t y) { return x < y; });
   }
-  for (auto& list : grains_) std::sort(list.begin(), list.end(), [](const grain& x, const grain& y) { return x.divisor > y.divisor; });
+  for (auto& list : grains_) detail::sort_few(list, [](const grain& x, const grain& y) { return x.divisor > y.divisor; });
 }
 
 inline verdict box_judge::judge_finely(const index_box& box, int budget) {
@@ -410,7 +423,7 @@ inline void box_judge::check(const index_box& box) {
               box.q.high, ", kv ", box.kv.low, "..", box.kv.high, ", but must be from 0 to ", length - 1,
               "; give a table that covers the range, or clamp the index, e.g. t[clamp(i, 0, ", length - 1, ")]");
       }
-    } else if (step.code == value_code::sum || (step.code == value_code::binary && step.operation != op::div)) {
+    } else if (step.code == value_code::sum || step.code == value_code::binary) {
       const interval range = value(int(id));
       if (range.low <= interval::lowest || range.high >= interval::highest)
         raise("E-MASK-OVERFLOW", "mask: an index expression can leave 62 bits over q ", box.q.low, "..", box.q.high, ", kv ", box.kv.low, "..",
@@ -489,7 +502,7 @@ inline int box_judge::value_of_sum(const sum_of_values& sum) {
 inline int box_judge::value_of(node_id id) {
   sum_of_values sum = composed_sum(id);
   if (!sum.valid) return atom_of(id);
-  std::sort(sum.terms.begin(), sum.terms.end(), [](const term& x, const term& y) { return x.value < y.value; });
+  detail::sort_few(sum.terms, [](const term& x, const term& y) { return x.value < y.value; });
   return value_of_sum(sum);
 }
 
@@ -507,12 +520,18 @@ inline int box_judge::atom_of(node_id id) {
       step.a = predicate_of(n.operands[0], false);
       step.b = value_of(n.operands[1]), step.c = value_of(n.operands[2]);
       break;
+    case op::div: case op::mod:
+      step.code = n.code == op::div ? value_code::quotient : value_code::remainder;
+      step.a = value_of(n.operands[0]);
+      step.imm = bound_[n.operands[1]].imm;  // build() allows constant divisors only
+      if (std::has_single_bit(std::uint64_t(step.imm))) step.shift = std::countr_zero(std::uint64_t(step.imm));
+      note_grain(step.a, step.imm);
+      break;
     default:
       step.code = n.code == op::gather ? value_code::gather : value_code::binary;
       step.a = value_of(n.operands[0]);
       if (n.operands[1] != no_node) step.b = value_of(n.operands[1]);
       if (n.operands[2] != no_node) step.c = value_of(n.operands[2]);
-      if (n.code == op::div || n.code == op::mod) note_grain(step.a, bound_[n.operands[1]].imm);
       break;
   }
   return value_memo_[std::size_t(id)] = push_value(step);
@@ -534,7 +553,7 @@ inline int box_judge::cost_of(int value_id) const {
     }
     case value_code::select: return 4 + predicates_[std::size_t(v.a)].cost + cost_of(v.b) + cost_of(v.c);
     default: {
-      int total = v.code == value_code::gather ? 12 : v.operation == op::div || v.operation == op::mod ? 6 : 2;
+      int total = v.code == value_code::gather ? 12 : v.code == value_code::binary ? 2 : 4;
       for (int operand : {v.a, v.b, v.c})
         if (operand >= 0) total += cost_of(operand);
       return std::min(total, 1 << 20);
@@ -585,8 +604,7 @@ inline bool box_judge::symbols_repeat(int value_id, unsigned& seen) const {
         if (symbols_repeat(terms_[std::size_t(i)].value, seen)) return true;
       }
       return false;
-    case value_code::binary:  // division leaves no gaps; a remainder or product may
-      return v.operation != op::div || symbols_repeat(v.a, seen);
+    case value_code::quotient: return symbols_repeat(v.a, seen);  // leaves no gaps; a remainder or product may
     default: return true;
   }
 }
@@ -599,7 +617,7 @@ inline int box_judge::leaf_of(sum_of_values sum, std::vector<interval> set, resi
   }
   residues.start = floor_mod(residues.start - sum.constant % residues.modulus, residues.modulus);
   sum.constant = 0;
-  std::sort(sum.terms.begin(), sum.terms.end(), [](const term& x, const term& y) { return x.value < y.value; });
+  detail::sort_few(sum.terms, [](const term& x, const term& y) { return x.value < y.value; });
   if (!sum.terms.empty() && sum.terms[0].factor < 0) {
     for (term& t : sum.terms) t.factor = -t.factor;
     for (interval& part : set) part = {-part.high, -part.low};
@@ -634,16 +652,16 @@ inline int box_judge::leaf_of(sum_of_values sum, std::vector<interval> set, resi
       }
       return leaf_of(operand(v.a), detail::intersection(both, {interval::everything()}), residues);
     }
-    if (v.code == value_code::binary && v.operation == op::div && residues.is_everything() && values_[std::size_t(v.b)].code == value_code::constant) {
-      const index_t divisor = values_[std::size_t(v.b)].imm;
+    if (v.code == value_code::quotient && residues.is_everything()) {
+      const index_t divisor = v.imm;
       for (interval& part : set) {
         if (part.low > interval::lowest) part.low = saturate(__int128(part.low) * divisor);
         if (part.high < interval::highest) part.high = saturate(__int128(part.high) * divisor + divisor - 1);
       }
       return leaf_of(operand(v.a), set, residues);
     }
-    if (v.code == value_code::binary && v.operation == op::mod && residues.is_everything() && values_[std::size_t(v.b)].code == value_code::constant) {
-      const index_t modulus = values_[std::size_t(v.b)].imm;
+    if (v.code == value_code::remainder && residues.is_everything()) {
+      const index_t modulus = v.imm;
       set = detail::intersection(set, {{0, modulus - 1}});
       if (set.empty()) return constant_predicate(false);
       const bool is_complement = set.size() == 2 && set[0].low == 0 && set[1].high == modulus - 1;  // cyclically one interval
@@ -700,7 +718,7 @@ inline int box_judge::combined(bool is_any, std::vector<int> parts) {
   }
   if (merged.empty()) return constant_predicate(!is_any);
   if (merged.size() == 1) return merged[0];
-  std::stable_sort(merged.begin(), merged.end(), [&](int x, int y) { return predicates_[std::size_t(x)].cost < predicates_[std::size_t(y)].cost; });
+  detail::sort_few(merged, [&](int x, int y) { return predicates_[std::size_t(x)].cost < predicates_[std::size_t(y)].cost; });
   predicate_step step;
   step.code = is_any ? predicate_code::any : predicate_code::all;
   for (int id : merged) step.cost = std::min(step.cost + predicates_[std::size_t(id)].cost, 1 << 20);

@@ -39,6 +39,13 @@ struct linear_form {
 inline constexpr index_t foldable = index_t(1) << 56;
 constexpr bool is_foldable(__int128 value) { return -foldable <= value && value <= foldable; }
 
+// For lists of a few entries; equal ones keep their order. Each use of std::sort costs every including file far more.
+template <class T, class Less>
+void sort_few(std::vector<T>& list, Less less) {
+  for (std::size_t i = 1; i < list.size(); ++i)
+    for (std::size_t j = i; j > 0 && less(list[j], list[j - 1]); --j) std::swap(list[j], list[j - 1]);
+}
+
 class canonicaliser {
  public:
   canonicaliser(const program& source, bool bind_arguments) : source_(source), bind_(bind_arguments) {}
@@ -166,7 +173,7 @@ class canonicaliser {
   }
 
   void sort(std::vector<linear_form::term>& terms) {
-    std::stable_sort(terms.begin(), terms.end(), [&](const auto& x, const auto& y) { return precedes(x.atom, y.atom); });
+    sort_few(terms, [&](const auto& x, const auto& y) { return precedes(x.atom, y.atom); });
   }
 
   node_id emit(const linear_form& form, op code, node_id a, node_id b = no_node) {
@@ -358,7 +365,7 @@ class canonicaliser {
       flatten(code, out_[kept[i]].operands[0], inner);
       if (std::all_of(inner.begin(), inner.end(), [&](node_id id) { return has(kept, id); })) return build_constant(out_, is_or);
     }
-    std::stable_sort(kept.begin(), kept.end(), [&](node_id x, node_id y) { return precedes(x, y); });
+    sort_few(kept, [&](node_id x, node_id y) { return precedes(x, y); });
     node_id total = kept[0];
     for (std::size_t i = 1; i < kept.size(); ++i) {
       node n;

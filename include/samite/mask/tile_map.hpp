@@ -183,7 +183,9 @@ inline tile_map::tile_map(const any_mask& mask, const tile_options& options) : o
     for (index_t b = 0; b < batches_; ++b)
       for (index_t h = 0; h < heads_; ++h) {
         // A mask that does not mention b (or h) is judged for all of them at once.
-        index_box box{batches_ > 1 ? interval::point(b) : interval{0, options.B - 1}, heads_ > 1 ? interval::point(h) : interval{0, options.H - 1}, {}, {}};
+        index_box box = index_box::whole(options.B, options.H, 1, 1);
+        if (batches_ > 1) box.b = interval::point(b);
+        if (heads_ > 1) box.h = interval::point(h);
         builder{options_, judge, rows, counts_, box, (b * heads_ + h) * q_tiles_}.visit(0, q_tiles_, 0, k_tiles_);
       }
   }

@@ -65,17 +65,6 @@ inline weight_map initial_weights(const std::vector<std::pair<std::string, exten
   return weights;
 }
 
-/// The same tensors on the device of an executor's plan.
-inline weight_map on_device_of(const weight_map& weights, executor& run) {
-  weight_map moved;
-  for (const auto& [name, t] : weights) {
-    tensor here = run.device_backend().make_tensor(t.type(), t.dims());
-    here.copy_from(t);
-    moved[name] = std::move(here);
-  }
-  return moved;
-}
-
 /// Binds each of the graph's parameters that the map holds; a frozen model in a training graph has a prefix.
 inline void bind_weights(executor& run, const weight_map& weights) {
   for (const graph_node& n : run.source().source().nodes())

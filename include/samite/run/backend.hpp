@@ -41,6 +41,8 @@ class backend {
   virtual void run(const launch& l) = 0;
   /// Called before the first node of a step: captured numbers and tables are read now.
   virtual void begin_step() {}
+  /// Copies a host tensor's bytes to memory of this device, before what is run next; the tensor may change once it returns.
+  virtual void upload(const tensor& from, std::byte* to) = 0;
   /// Copy of a row-major view on the host; waits for it.
   virtual tensor to_host(const tensor_view& v) = 0;
   /// Waits until everything is done and raises the errors that kernels reported.

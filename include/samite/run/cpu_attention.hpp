@@ -8,8 +8,8 @@
 #include <atomic>
 #include <limits>
 #include <map>
-#include <optional>
 
+#include <samite/ir/evaluate.hpp>
 #include <samite/mask/tile_map.hpp>
 #include <samite/run/cpu_backend.hpp>
 #include <samite/run/row_loops.hpp>
@@ -29,10 +29,78 @@ inline attention_counts& attention_count() {
 }
 inline cpu_counters attention_totals() { return {attention_count().computed.load(), attention_count().listed.load()}; }
 
-/// What one mask needs at one size: its tiles and an evaluator for the undecided ones.
-struct attention_map {
+/// What one mask needs at one size: its tiles, and one bit a pair of the undecided ones, computed once and shared by all
+/// heads, layers and passes that see the same map.
+class attention_map {
+ public:
+  attention_map(const any_mask& mask, const tile_options& options) : tiles(mask, options), rows_(mask.program()) {
+    find_undecided();
+    // Beyond 256 MiB of bits, tiles are evaluated when they are met.
+    if (columns_.size() * words_per_tile > std::size_t(1) << 25) return;
+    bits_.resize(columns_.size() * words_per_tile);
+    const std::size_t lists = starts_.size() - 1;
+    parallel_for(index_t(lists), [&](index_t list) {
+      if (starts_[std::size_t(list)] == starts_[std::size_t(list) + 1]) return;
+      row_evaluator rows = rows_;
+      for (std::size_t t = starts_[std::size_t(list)]; t < starts_[std::size_t(list) + 1]; ++t)
+        evaluate(rows, owner_[std::size_t(list) / std::size_t(tiles.q_tiles())], list % tiles.q_tiles(), columns_[t], bits_.data() + t * words_per_tile);
+    });
+  }
+
   tile_map tiles;
-  row_evaluator rows;
+
+  /// Bit c of word r is set if row r of the tile sees its column c. `scratch` holds the words if they are not kept.
+  const std::uint64_t* keep(index_t b, index_t h, index_t q_tile, index_t k_tile, std::vector<std::uint64_t>& scratch) const {
+    const std::size_t list = std::size_t(tiles.map_of(b, h) * tiles.q_tiles() + q_tile);
+    if (!bits_.empty()) {
+      const auto first = columns_.begin() + std::ptrdiff_t(starts_[list]), last = columns_.begin() + std::ptrdiff_t(starts_[list + 1]);
+      return bits_.data() + std::size_t(std::lower_bound(first, last, std::int32_t(k_tile)) - columns_.begin()) * words_per_tile;
+    }
+    scratch.resize(words_per_tile);
+    row_evaluator rows = rows_;
+    evaluate(rows, {b, h}, q_tile, k_tile, scratch.data());
+    return scratch.data();
+  }
+
+ private:
+  static constexpr std::size_t words_per_tile = std::size_t(attention_tile);
+  struct batch_head {
+    index_t b, h;
+  };
+
+  void find_undecided() {
+    const tile_options& o = tiles.options();
+    owner_.assign(std::size_t(tiles.maps()), {-1, -1});
+    for (index_t b = 0; b < o.B; ++b)
+      for (index_t h = 0; h < o.H; ++h)
+        if (batch_head& owner = owner_[std::size_t(tiles.map_of(b, h))]; owner.b < 0) owner = {b, h};
+    for (const batch_head& owner : owner_)
+      for (index_t i = 0; i < tiles.q_tiles(); ++i) {
+        starts_.push_back(columns_.size());
+        for (const tile_run& run : tiles.row(owner.b, owner.h, i))
+          if (run.kind == tile_kind::undecided)
+            for (std::int32_t j = run.first; j <= run.last; ++j) columns_.push_back(j);
+      }
+    starts_.push_back(columns_.size());
+  }
+
+  void evaluate(row_evaluator& rows, batch_head at, index_t q_tile, index_t k_tile, std::uint64_t* words) const {
+    const tile_options& o = tiles.options();
+    const index_t k0 = k_tile * attention_tile, columns = std::min(attention_tile, o.K - k0);
+    std::uint8_t keep[attention_tile];
+    for (index_t r = 0; r < std::min(attention_tile, o.Q - q_tile * attention_tile); ++r) {
+      rows.row(at.b, at.h, q_tile * attention_tile + r, k0, k0 + columns, keep);
+      std::uint64_t word = 0;
+      for (index_t c = 0; c < columns; ++c) word |= std::uint64_t(keep[c] != 0) << c;
+      words[r] = word;
+    }
+  }
+
+  row_evaluator rows_;
+  std::vector<batch_head> owner_;      // a batch and head that each map serves
+  std::vector<std::size_t> starts_;    // undecided tiles of list m * q_tiles + i are [starts[..], starts[.. + 1])
+  std::vector<std::int32_t> columns_;  // their key tiles
+  std::vector<std::uint64_t> bits_;
 };
 
 /// Tile maps of the current step: layers that share a mask share its map.
@@ -45,8 +113,7 @@ class attention_maps {
     auto found = maps_.find(k);
     if (found != maps_.end()) return found->second;
     const any_mask lowered = mask ? any_mask(*mask) : any_mask();
-    tile_map tiles(lowered, {.B = B, .H = H, .Q = Q, .K = K, .tile_q = attention_tile, .tile_k = attention_tile});
-    return maps_.emplace(k, attention_map{std::move(tiles), row_evaluator(lowered.program())}).first->second;
+    return maps_.try_emplace(k, lowered, tile_options{.B = B, .H = H, .Q = Q, .K = K, .tile_q = attention_tile, .tile_k = attention_tile}).first->second;
   }
 
  private:
@@ -130,7 +197,7 @@ struct attention_sizes {
 template <class T>
 class tile_scores {
  public:
-  tile_scores(attention_map& map, T scale) : map_(map), scale_(scale), s(std::size_t(attention_tile * attention_tile)) {}
+  tile_scores(const attention_map& map, T scale) : map_(map), scale_(scale), s(std::size_t(attention_tile * attention_tile)) {}
 
   void compute(const attention_sizes& n, const head_view<T>& Q, const head_view<T>& K, index_t b, index_t h, index_t q_tile, index_t k_tile, bool is_full) {
     const index_t q0 = q_tile * attention_tile, k0 = k_tile * attention_tile;
@@ -138,21 +205,18 @@ class tile_scores {
     gemm_serial<T>(false, true, rows, columns, n.D, scale_, Q.at(b, h, q0), Q.row, K.at(b, n.group_of(h), k0), K.row, T(0), s.data(), attention_tile);
     ++tiles_;
     if (is_full) return;
-    if (!rows_) rows_.emplace(map_.rows);
-    std::uint8_t keep[attention_tile];
+    const std::uint64_t* keep = map_.keep(b, h, q_tile, k_tile, scratch_);
     for (index_t r = 0; r < rows; ++r) {
-      rows_->row(b, h, q0 + r, k0, k0 + columns, keep);
       T* row = s.data() + r * attention_tile;
-      for (index_t c = 0; c < columns; ++c)
-        if (!keep[c]) row[c] = T(minus_infinity);
+      for (index_t c = 0; c < columns; ++c) row[c] = (keep[r] >> c & 1u) != 0 ? row[c] : T(minus_infinity);
     }
   }
   ~tile_scores() { attention_count().computed.fetch_add(tiles_, std::memory_order_relaxed); }
 
  private:
-  attention_map& map_;
+  const attention_map& map_;
   T scale_;
-  std::optional<row_evaluator> rows_;
+  std::vector<std::uint64_t> scratch_;
   index_t tiles_ = 0;
 
  public:

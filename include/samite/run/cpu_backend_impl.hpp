@@ -22,6 +22,10 @@ class cpu_backend final : public backend {
  public:
   tensor make_tensor(dtype type, extents dims) override { return tensor(type, std::move(dims)); }
 
+  void upload(const tensor& from, std::byte* to) override {
+    if (from.bytes() != 0) std::memcpy(to, from.raw(), from.bytes());
+  }
+
   tensor to_host(const tensor_view& v) override {
     tensor copy(v.type, v.dims);
     if (v.size() != 0) std::memcpy(copy.raw(), v.data, std::size_t(v.size()) * size_of(v.type));

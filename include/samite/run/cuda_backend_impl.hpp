@@ -45,6 +45,12 @@ class cuda_backend final : public backend {
     wait_for_default_stream();  // tensors are copied there, and this backend's stream does not wait for it by itself
   }
 
+  // From pageable memory: the driver has its own copy of the bytes when the call returns.
+  void upload(const tensor& from, std::byte* to) override {
+    device_.make_current();
+    if (from.bytes() != 0) check_cuda(cuda().copy_to_device_async(address_of(to), from.raw(), from.bytes(), stream_.handle()), "copying an input to the device");
+  }
+
   tensor to_host(const tensor_view& v) override {
     synchronize();
     tensor out(v.type, v.dims);

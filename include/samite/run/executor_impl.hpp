@@ -72,12 +72,14 @@ SAMITE_IMPL void executor::bind(const std::string& name, tensor t) {
       raise("E-RUN-CAPACITY", "bind(\"", name, "\"): axis ", a, " holds ", t.dims()[a], " elements but the plan was made for at most ", info.dims[a].capacity(),
             "; raise the capacity of ", to_text({info.dims[a]}));
   }
-  const bool on_host = !t.on_device(), wants_host = plan_.target().type == device::kind::cpu;
+  const bool on_host = t.is_host(), wants_host = plan_.target().type == device::kind::cpu;
   if (on_host != wants_host && !(on_host && n.as<input_node>()))
     raise("E-RUN-DEVICE", "bind(\"", name, "\"): the tensor lies on ", on_host ? "the host" : "a GPU", " but the plan runs on ", plan_.target().name(),
           "; move it with tensor::to or tensor::to_host");
   auto found = bound_.find(id);
-  if (found == bound_.end() || found->second.dims() != t.dims() || found->second.raw() != t.raw()) invalidate();
+  // Another host tensor of the same extents changes no address on a device that keeps a copy of its own.
+  const bool same_place = found != bound_.end() && ((on_host && !wants_host && found->second.is_host()) || found->second.raw() == t.raw());
+  if (found == bound_.end() || found->second.dims() != t.dims() || !same_place) invalidate();
   bound_[id] = std::move(t);
 }
 
@@ -166,8 +168,9 @@ SAMITE_IMPL tensor_view executor::compute_view(value_ref ref) {
     }
     return v;
   }
-  const auto staged = staged_.find(at.node);
-  v.data = (staged != staged_.end() ? staged->second : bound_.at(at.node)).raw();
+  const tensor& bound = bound_.at(at.node);
+  const bool staged = bound.is_host() && plan_.target().type != device::kind::cpu;
+  v.data = (staged ? staged_.at(at.node) : bound).raw();
   v.strides = row_major_strides(v.dims);
   return v;
 }
@@ -176,11 +179,9 @@ SAMITE_IMPL void executor::step() {
   const graph& g = plan_.source();
   if (!views_ready_) {
     resolve_lengths();
-    for (const auto& [id, t] : bound_) {
-      if (t.on_device() || plan_.target().type == device::kind::cpu) continue;
-      tensor& copy = staged_[id];
-      if (copy.dims() != t.dims() || copy.type() != t.type()) copy = backend_->make_tensor(t.type(), t.dims());
-    }
+    for (const auto& [id, t] : bound_)  // host inputs get device memory once, at capacity
+      if (t.is_host() && plan_.target().type != device::kind::cpu && !staged_.contains(id))
+        staged_[id] = backend_->make_tensor(t.type(), capacities(g.node(id).outputs[0].dims));
     views_.assign(g.nodes().size(), {});
     steps_.clear();
     for (int id : plan_.steps()) {
@@ -191,7 +192,8 @@ SAMITE_IMPL void executor::step() {
     }
     views_ready_ = true;
   }
-  for (auto& [id, copy] : staged_) copy.copy_from(bound_.at(id));
+  for (const auto& [id, copy] : staged_)
+    if (const tensor& t = bound_.at(id); t.is_host()) backend_->upload(t, copy.raw());
   backend_->begin_step();
   for (const prepared& p : steps_) {
     const auto start = std::chrono::steady_clock::now();

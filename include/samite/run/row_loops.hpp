@@ -6,7 +6,12 @@
 #include <samite/ir/ops.hpp>
 
 #if (defined(__x86_64__) || defined(_M_X64)) && (defined(__GNUC__) || defined(__clang__))
+#if defined(__clang__)
 #define SAMITE_TARGET_AVX2 __attribute__((target("avx2,fma")))
+#else
+// GCC's -O2 vectorises only loops of known length; these are the loops that matter, whatever the user's flags are.
+#define SAMITE_TARGET_AVX2 __attribute__((target("avx2,fma"), optimize("O3")))
+#endif
 #define SAMITE_HAS_AVX2_TARGET 1
 #else
 #define SAMITE_TARGET_AVX2

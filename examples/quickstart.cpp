@@ -1,0 +1,76 @@
+// The whole thread: a frozen target, a drafter trained against it, and speculative decoding with the two.
+//
+// Run:     ./examples/quickstart.sh [--device cpu|cuda] [--text FILE] [--train-target] [--report FILE]
+// Expect:  the training mask, progress lines, two continuations and a report; trained models stay in --output.
+#include "jobs.hpp"
+
+int main(int argc, char** argv) {
+  CLI::App app{"Draws the training mask, trains a drafter against a frozen target and decodes with both."};
+  std::string on = "cpu", used = "f32", text = "examples/data/austen.txt", target = "examples/data/target", output = "build/quickstart", report_file;
+  bool train_target = false, large = false;
+  example::index_t steps = 0, target_steps = 0, prompts = 20;
+  app.add_option("--device", on, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--dtype", used, "dtype of activations: f32 or bf16")->capture_default_str();
+  app.add_option("--text", text, "text to learn and to continue; the last tenth is held out")->capture_default_str();
+  app.add_option("--target", target, "folder of the frozen target")->capture_default_str();
+  app.add_option("--output", output, "folder for what is trained")->capture_default_str();
+  app.add_flag("--train-target", train_target, "train a target from scratch first");
+  app.add_flag("--large", large, "a 36 M target and blocks of 16: for a GPU, with --train-target");
+  app.add_option("--steps", steps, "training steps of the drafter; 0 chooses by size")->check(CLI::Range(0, 100000000));
+  app.add_option("--target-steps", target_steps, "training steps of the target; 0 chooses by size")->check(CLI::Range(0, 100000000));
+  app.add_option("--prompts", prompts, "held-out prompts to decode")->capture_default_str()->check(CLI::Range(1, 10000));
+  app.add_option("--report", report_file, "write the report as one JSON object");
+  return example::run_program(app, argc, argv, [&] {
+    using namespace samite;
+    const auto start = std::chrono::steady_clock::now();
+    const device where = example::device_named(on);
+    const dtype compute = example::dtype_named(used);
+    make_backend(where);  // a missing GPU is said before anything is trained
+    make_folder(output);
+    const std::string metrics = output + "/metrics.jsonl";
+
+    example::target_settings ts{.text = text, .output = output + "/target", .metrics = metrics, .on = where, .used = compute};
+    if (large) ts.hidden = 512, ts.layers = 12, ts.heads = 8, ts.kv_heads = 4, ts.head_dim = 64, ts.intermediate = 1408, ts.steps = 2000, ts.batch = 64, ts.window = 256, ts.rate = 1e-3;
+    if (target_steps > 0) ts.steps = target_steps;
+    if (train_target) example::train_target(ts), target = ts.output;
+
+    example::drafter_settings ds{.text = text, .target = target, .output = output + "/drafter", .metrics = metrics, .on = where, .used = compute};
+    if (large) ds.layers = 3, ds.block_size = 16, ds.taps = 5, ds.anchors = 512, ds.windows = 32, ds.window = 256, ds.steps = 3000, ds.rate = 1e-3, ds.gamma = 7;
+    if (steps > 0) ds.steps = steps;
+    const example::drafter_report drafted = example::train_drafter(ds);
+    const example::decode_report decoded =
+        example::speculate({.text = text, .target = target, .drafter = ds.output, .on = where, .used = compute, .prompts = prompts});
+
+    const byte_corpus corpus = load_corpus(text, ts.window + 1);
+    const example::loaded_target t = example::load_target(target);
+    const double bits = bits_per_byte(t.config, example::on_device(t.weights, where), where, f32, corpus.held_out(), ts.window);
+    const double baseline = byte_model(corpus.training(), 2).bits_per_byte(corpus.held_out());
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
+    std::printf("\n=== report ===\n");
+    std::printf("target, held-out bits per byte      %.3f  (Witten-Bell of orders 0-2: %.3f, 0-4: %.3f)\n", bits, baseline, byte_model(corpus.training(), 4).bits_per_byte(corpus.held_out()));
+    std::printf("draft accuracy by position          ");
+    for (double a : drafted.position_accuracy) std::printf(" %.3f", a);
+    std::printf("\n");
+    example::print_report(decoded);
+    std::printf("models                              %s, %s\nseconds                             %.1f\n", target.c_str(), ds.output.c_str(), seconds);
+    if (report_file.empty()) return;
+    json_value::array accuracy;
+    for (double a : drafted.position_accuracy) accuracy.emplace_back(a);
+    write_file(report_file, to_json(json_value::object({{"bits_per_byte", bits},
+                                                        {"baseline_bits_per_byte", baseline},
+                                                        {"position_accuracy", json_value(std::move(accuracy))},
+                                                        {"acceptance_length", decoded.acceptance},
+                                                        {"acceptance_length_t1", decoded.acceptance_t1},
+                                                        {"distinct_4gram", decoded.distinct_4gram},
+                                                        {"block_size", decoded.block_size},
+                                                        {"prompts", decoded.prompts},
+                                                        {"identical_prompts", decoded.identical},
+                                                        {"looping_prompts", decoded.loops},
+                                                        {"tokens_per_forward", decoded.tokens_per_forward},
+                                                        {"plain_tokens_per_s", decoded.plain_tokens_per_s},
+                                                        {"speculative_tokens_per_s", decoded.speculative_tokens_per_s},
+                                                        {"device", where.name()},
+                                                        {"seconds", seconds}})) + "\n");
+  });
+}
