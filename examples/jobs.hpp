@@ -30,10 +30,10 @@ inline weight_map on_device(const weight_map& weights, device where) {
 // ---- a target -------------------------------------------------------------------------------------------------------
 
 struct target_settings {
-  std::string text = "examples/data/austen.txt", output = "build/target", metrics;
+  std::string text = "examples/data/austen.txt", output = "build/target", metrics{};
   device on = device::cpu();
   dtype used = f32, stored = f32;  // computing; in the checkpoint
-  index_t hidden = 128, layers = 4, heads = 4, kv_heads = 2, head_dim = 32, intermediate = 352;
+  index_t hidden = 128, layers = 2, heads = 4, kv_heads = 2, head_dim = 32, intermediate = 352;
   index_t steps = 600, batch = 8, window = 128;
   double rate = 3e-3, weight_decay = 0.1;
   std::uint64_t seed = 1;
@@ -96,16 +96,16 @@ inline void train_target(const target_settings& s) {
 // ---- a drafter ------------------------------------------------------------------------------------------------------
 
 struct drafter_settings {
-  std::string text = "examples/data/austen.txt", target = "examples/data/target", output = "build/drafter", metrics;
+  std::string text = "examples/data/austen.txt", target = "examples/data/target", output = "build/drafter", metrics{};
   device on = device::cpu();
   dtype used = f32;
-  index_t layers = 2, block_size = 8, taps = 3, anchors = 64, windows = 4, window = 128;
-  index_t hidden = 0, intermediate = 0;  // 0: the target's
-  index_t steps = 300;
-  double rate = 2e-3, gamma = 4, feature_noise = 0;
+  index_t layers = 2, block_size = 8, taps = 3, anchors = 128, windows = 4, window = 128;
+  index_t steps = 700;
+  double rate = 1e-2, gamma = 4, feature_noise = 0;
   draft_target loss = draft_target::teacher;
-  index_t written = 0, written_prompt = 32;  // windows that the target writes itself, greedily, and the bytes it continues
-  std::vector<index_t> start_layers;  // target layers that the drafter's start from; empty: all weights start at random
+  index_t written = 512, written_prompt = 32;  // windows that the target writes itself, greedily, and the bytes it continues
+  bool warm_start = true;             // the drafter's layers start as copies of target layers
+  std::vector<index_t> start_layers{};  // which; empty: the last ones
   std::uint64_t seed = 2;
   index_t save_every = 100;
   bool resume = true;
@@ -114,7 +114,6 @@ struct drafter_settings {
 inline drafter_config drafter_for(const decoder_config& target, const drafter_settings& s) {
   drafter_config c;
   c.sizes = target.sizes;
-  if (s.intermediate > 0) c.sizes.intermediate = s.intermediate;
   c.vocab_size = target.vocab_size, c.target_hidden = target.sizes.hidden, c.num_target_layers = target.layers;
   c.block_size = s.block_size, c.mask_token_id = byte_mask_token, c.rope_theta = target.rope_theta, c.max_positions = target.max_positions;
   c.layer_types.assign(std::size_t(s.layers), draft_layer{});
@@ -126,7 +125,7 @@ inline drafter_config drafter_for(const decoder_config& target, const drafter_se
   return c;
 }
 
-/// Where training starts. With `start_layers` the drafter's layers are copies of the target's, its context rows are the last
+/// Where training starts. With `warm_start` the drafter's layers are copies of the target's, its context rows are the last
 /// tap normalised as the target's next layer would, and training begins with working attention instead of a plateau.
 inline weight_map start_of(const drafter_config& c, const loaded_target& target, const drafter_settings& s) {
   graph shapes;
@@ -134,14 +133,17 @@ inline weight_map start_of(const drafter_config& c, const loaded_target& target,
   weight_map start = initial_weights(parameter_shapes(shapes), s.seed);
   // The frozen head expects states of the size that the target's final norm gives.
   start["norm.weight"] = target.weights.at("model.norm.weight");
-  if (s.start_layers.empty()) return start;
-  if (index_t(s.start_layers.size()) != s.layers) raise("E-ARG-START", "--start-layers names ", s.start_layers.size(), " layers but the drafter has ", s.layers, "; name one target layer for each");
-  for (std::size_t i = 0; i < s.start_layers.size(); ++i) {
-    const std::string from = concat_text("model.layers.", s.start_layers[i], "."), to = concat_text("layers.", i, ".");
+  if (!s.warm_start) return start;
+  std::vector<index_t> layers = s.start_layers;
+  if (layers.empty())
+    for (index_t i = 0; i < s.layers; ++i) layers.push_back(std::max<index_t>(0, target.config.layers - s.layers + i));
+  if (index_t(layers.size()) != s.layers) raise("E-ARG-START", "--start-layers names ", layers.size(), " layers but the drafter has ", s.layers, "; name one target layer for each");
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::string from = concat_text("model.layers.", layers[i], "."), to = concat_text("layers.", i, ".");
     for (auto& [name, t] : start) {
       if (!name.starts_with(to)) continue;
       const auto found = target.weights.find(from + name.substr(to.size()));
-      if (found == target.weights.end() || found->second.dims() != t.dims()) raise("E-ARG-START", "--start-layers: the target has no layer ", s.start_layers[i], " of the drafter's sizes; leave the flag out, or give the drafter the target's sizes");
+      if (found == target.weights.end() || found->second.dims() != t.dims()) raise("E-ARG-START", "--start-layers: the target has no layer ", layers[i], " of the drafter's sizes; leave the flag out, or give the drafter the target's sizes");
       t = found->second;
     }
   }
@@ -222,11 +224,11 @@ struct drafter_batch {
   block_batch blocks;
 };
 
-/// Half of the windows, rounded down, come from `written` if there is any; of those only the continuation is supervised.
+/// A quarter of the windows, rounded down, come from `written` if there is any; of those only the continuation is supervised.
 inline drafter_batch make_drafter_batch(std::span<const std::uint8_t> text, const written_text& written, const drafter_settings& s, const drafter_config& c, index_t step) {
   drafter_batch b;
   auto windows = choose_windows(text, s.windows, s.window, s.seed, step);
-  const index_t own = written.windows() > 0 ? s.windows / 2 : 0;
+  const index_t own = written.windows() > 0 ? s.windows / 4 : 0;
   counted_random random(s.seed, 0x0f27, std::uint32_t(step));
   for (index_t i = 0; i < own; ++i)
     windows[std::size_t(i)] = std::span(written.bytes).subspan(std::size_t(index_t(random.below(std::uint32_t(written.windows()))) * s.window), std::size_t(s.window));
@@ -250,7 +252,12 @@ struct drafter_mask_tables {
   }
   std::vector<any_mask> masks(const drafter_config& c, index_t S) const {
     std::vector<any_mask> list;
-    for (const draft_layer& l : c.layer_types) {
+    for (std::size_t i = 0; i < c.layer_types.size(); ++i) {
+      const draft_layer& l = c.layer_types[i];
+      if (i > 0 && l.window == c.layer_types[i - 1].window && l.causal == c.layer_types[i - 1].causal) {
+        list.push_back(list.back());  // layers of a kind share one mask, and so its tiles
+        continue;
+      }
       dflash_mask_options o{.context_length = scalar(S), .block_size = c.block_size, .anchors = anchors, .keep = keep, .documents = documents};
       if (l.window) o.window = scalar(*l.window);
       o.causal = l.causal;
@@ -285,7 +292,7 @@ inline drafter_report train_drafter(const drafter_settings& s) {
   trainer_options o;
   o.schedule = {.peak = s.rate, .steps = s.steps, .warmup_steps = std::max<index_t>(1, s.steps / 25), .final_fraction = 0};
   o.contract = concat_text("drafter layers ", s.layers, " taps ", c.target_layer_ids, " block ", c.block_size, " mask ", c.mask_token_id, " anchors ", s.anchors, " rows ", s.windows, "x", s.window,
-                           " steps ", s.steps, " rate ", s.rate, " gamma ", s.gamma, " start ", s.start_layers, " written ", s.written, "/", s.written_prompt, " noise ", s.feature_noise, " loss ", int(s.loss), " seed ", s.seed, " text ", hash_text(corpus.text), " ", name_of(s.used));
+                           " steps ", s.steps, " rate ", s.rate, " gamma ", s.gamma, " start ", s.warm_start, s.start_layers, " written ", s.written, "/", s.written_prompt, " noise ", s.feature_noise, " loss ", int(s.loss), " seed ", s.seed, " text ", hash_text(corpus.text), " ", name_of(s.used));
   const written_text written = write_text(target, corpus.training(), s);
   drafter_batch batch = make_drafter_batch(corpus.training(), written, s, c, 0);
   drafter_mask_tables tables(batch, S);

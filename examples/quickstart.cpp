@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
     if (train_target) example::train_target(ts), target = ts.output;
 
     example::drafter_settings ds{.text = text, .target = target, .output = output + "/drafter", .metrics = metrics, .on = where, .used = compute};
-    if (large) ds.layers = 3, ds.block_size = 16, ds.taps = 5, ds.anchors = 512, ds.windows = 32, ds.window = 256, ds.steps = 3000, ds.rate = 1e-3, ds.gamma = 7;
+    if (large) ds.layers = 3, ds.block_size = 16, ds.taps = 5, ds.anchors = 512, ds.windows = 32, ds.window = 256, ds.steps = 3000, ds.rate = 2e-3, ds.gamma = 7, ds.written = 4096;
     if (steps > 0) ds.steps = steps;
     const example::drafter_report drafted = example::train_drafter(ds);
     const example::decode_report decoded =

@@ -25,8 +25,9 @@ int main(int argc, char** argv) {
   app.add_option("--steps", s.steps)->capture_default_str()->check(CLI::Range(1, 100000000));
   app.add_option("--rate", s.rate, "peak learning rate")->capture_default_str();
   app.add_option("--gamma", s.gamma, "decay of slot weights")->capture_default_str();
+  app.add_flag("--warm-start,!--no-warm-start", s.warm_start, "start from copies of target layers")->capture_default_str();
   app.add_option("--start-layers", s.start_layers, "target layers, one a drafter layer, that training starts from")->delimiter(',');
-  app.add_option("--written", s.written, "windows that the target writes itself, half of every batch; 0: real text alone")->capture_default_str()->check(CLI::Range(0, 1000000));
+  app.add_option("--written", s.written, "windows that the target writes itself, a quarter of every batch; 0: real text alone")->capture_default_str()->check(CLI::Range(0, 1000000));
   app.add_option("--written-prompt", s.written_prompt, "bytes of real text that each continues")->capture_default_str()->check(CLI::Range(1, 65536));
   app.add_option("--noise", s.feature_noise, "uniform noise on the features")->capture_default_str();
   app.add_option("--seed", s.seed)->capture_default_str();

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <limits>
+#include <vector>
 
 #include <samite/core/env.hpp>
 

@@ -40,19 +40,24 @@ struct decoder_result {
 
 struct decoder_options {
   any_mask mask{};                // over (b, h, q, kv); q counts this call's tokens, kv cached ones first
-  std::vector<index_t> taps{};    // 0-based layers whose output is wanted
+  std::vector<index_t> taps{};    // 0-based layers whose output is wanted, in the order in which it is wanted
   std::vector<layer_cache> caches{};
 };
 
 /// The decoder's forward.
 ///
 /// ids [B,S] i32, positions [B,S] i32 (absolute)
+/// errors  E-MODEL-CONFIG for a tap that is no layer of this decoder
 /// source  Qwen3 technical report, arXiv:2505.09388, section 2; checkpoints of the transformers library
 inline decoder_result decoder(const value& ids, const value& positions, const decoder_weights& w, const decoder_config& c, const decoder_options& options = {}) {
   const layer_sizes& n = c.sizes;
+  for (index_t tap : options.taps)
+    if (tap < 0 || tap >= index_t(w.layers.size()))
+      raise("E-MODEL-CONFIG", "decoder: the output of layer ", tap, " is asked for but the model has layers 0 to ", index_t(w.layers.size()) - 1, "; the drafter was made for another target");
   value x = embedding(w.embedding, ids, "embed");
   const rope_angles angles = make_rope(positions, n.head_dim, c.rope_theta, x.type());
   decoder_result result;
+  std::vector<value> streams;
   for (std::size_t i = 0; i < w.layers.size(); ++i) {
     const layer_weights& l = w.layers[i];
     const std::string name = "layer " + std::to_string(i);
@@ -64,9 +69,9 @@ inline decoder_result decoder(const value& ids, const value& positions, const de
     }
     const value attended = attend(project_queries(normed, l, n, angles), k, v, options.mask, name);
     x = feed_forward(let(x + dense(attended, l.o, "o"), {.label = "attention_residual"}), l, n);
-    for (index_t tap : options.taps)
-      if (tap == index_t(i)) result.taps.push_back(x);
+    streams.push_back(x);
   }
+  for (index_t tap : options.taps) result.taps.push_back(streams[std::size_t(tap)]);
   result.hidden = rms_norm(x, w.norm, n.norm_eps, "final_norm");
   result.logits = linear(result.hidden, w.head, "lm_head");
   return result;
