@@ -1,7 +1,7 @@
 // Indices are integers.
 // mistake 1: x is a floating-point number, but b, h, q, kv and tables are integers
 // mistake 2: x is a floating-point number; a table is indexed by integers
-// mistake 3: x is a floating-point number; a modulus is a whole number
+// mistake 3: a modulus is a whole number, e.g. `q % 16`. [E-EXPR-FLOAT]
 #include <samite/mask.hpp>
 using namespace samite;
 using namespace samite::symbols;

@@ -2,7 +2,7 @@
 // mistake 1: mask && x: x is not a predicate over b, h, q, kv
 // mistake 2: x && mask: x is not a predicate over b, h, q, kv
 // mistake 3: mask || x: x is not a predicate over b, h, q, kv
-// mistake 4: mask && x: x is not a predicate over b, h, q, kv
+// mistake 4: or check that a local variable does not hide samite::symbols::q. [E-MASK-OPERAND]
 #include <samite/mask.hpp>
 using namespace samite;
 using namespace samite::symbols;

@@ -1,6 +1,6 @@
 // & and | bind tighter than comparisons.
 // mistake 1: predicates combine with && and not with &
-// mistake 2: predicates combine with || and not with |
+// mistake 2: which binds tighter than a comparison. Write ||. [E-MASK-OPERATOR]
 #include <samite/mask.hpp>
 using namespace samite;
 using namespace samite::symbols;

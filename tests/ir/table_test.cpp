@@ -59,6 +59,7 @@ TEST_CASE("an update keeps the rank and the capacity") {
   auto docs = table({1, 2, 3});
   CHECK_THROWS_WITH_AS(docs.update(std::vector<int>{1, 2}, {1, 2}), doctest::Contains("E-MASK-TABLE-RANK"), error);
   CHECK_THROWS_WITH_AS(docs.update(std::vector<int>{1, 2, 3, 4}), doctest::Contains("call reserve(4)"), error);
+  CHECK_THROWS_WITH_AS(docs.update(std::vector<int>{1, 2, 3, 4}), doctest::Contains("E-MASK-TABLE-CAPACITY"), error);
   docs.reserve(4);
   docs.update(std::vector<int>{1, 2, 3, 4});
   CHECK(docs.dims() == std::vector<index_t>{4});
@@ -73,6 +74,7 @@ TEST_CASE("shapes and values that don't fit are refused") {
   CHECK_THROWS_WITH_AS(table(values, {2, 2}, {-2, 1}), doctest::Contains("E-MASK-TABLE-SHAPE"), error);
   CHECK_THROWS_WITH_AS(table(values, {2, 2}, {1}), doctest::Contains("1 strides"), error);
   CHECK_THROWS_WITH_AS(table({index_t(1) << 40}), doctest::Contains("does not fit 32 bits"), error);
+  CHECK_THROWS_WITH_AS(table({index_t(1) << 40}), doctest::Contains("E-MASK-TABLE-VALUE"), error);
 }
 
 TEST_CASE("an empty table can be held; it reads as 0 where it is clamped") {

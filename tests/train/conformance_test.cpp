@@ -138,7 +138,8 @@ TEST_CASE("unused slots change neither the loss nor its gradients, whether they 
     more.run->step();
     for (const auto& [name, ref] : more.g.outputs()) {
       if (!name.starts_with("d.") && name != "numerator" && name != "denominator") continue;
-      CAPTURE(name);
+      const std::string& which = name;  // lambdas of clang 14 capture no structured binding
+      CAPTURE(which);
       CHECK(largest_difference(to_doubles(more.run->output(name)), to_doubles(few.run->output(name))) < 1e-12);
     }
     for (const double x : to_doubles(more.run->output("logits"))) REQUIRE(std::isfinite(x));
@@ -223,7 +224,8 @@ TEST_CASE("D-PACE weights a drafter's loss without a gradient through them") {
   given.run->step();
   for (const auto& [name, ref] : paced.g.outputs())
     if (name.starts_with("d.") || name.ends_with("ator")) {
-      CAPTURE(name);
+      const std::string& which = name;  // lambdas of clang 14 capture no structured binding
+      CAPTURE(which);
       CHECK(largest_difference(to_doubles(paced.run->output(name)), to_doubles(given.run->output(name))) < 1e-5);  // weights are f32
     }
 }
