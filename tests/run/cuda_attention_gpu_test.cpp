@@ -13,6 +13,7 @@
 #include <samite/testing/oracle.hpp>
 
 #include "support/gpu.hpp"
+#include "support/raised.hpp"
 #include "support/masks.hpp"
 #include "support/skip.hpp"
 
@@ -226,4 +227,14 @@ TEST_CASE("gpu attention: token-major tensors are read in place through their st
     CHECK(difference(gpu.at("out"), cpu.at("out"), tolerance_of(type, 4)) == "");
     CHECK(difference(gpu.at("dx"), cpu.at("dx"), tolerance_of(type, 4, magnitude_of(cpu.at("dx")))) == "");
   }
+}
+
+TEST_CASE("gpu attention: heads beyond 256 channels are refused, naming the size") {
+  SKIP_IF(!cuda_available(), cuda_missing_reason());
+  graph g;
+  const value Q = g.input("Q", bf16, {1, 1, 4, 264});
+  g.output("out", contiguous(attention(Q, Q, Q, {.label = "wide"}).out));
+  executor run(make_plan(g, device::cuda()));
+  run.bind("Q", tensor(bf16, {1, 1, 4, 264}));
+  CHECK(unlike("E-ATTN-HEAD-DIM", {"\"wide\"", "264"}, [&] { run.step(); }) == "");
 }

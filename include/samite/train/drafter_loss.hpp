@@ -1,5 +1,7 @@
 // samite/train/drafter_loss.hpp: the drafter's training graph: forward, loss under each trainer's rules, metrics.
 #pragma once
+#include <cmath>
+
 #include <samite/ir/autodiff.hpp>
 #include <samite/mask/dflash.hpp>
 #include <samite/model/drafter.hpp>
@@ -13,6 +15,45 @@ enum class draft_target : std::uint8_t {
   teacher_argmax,  // the target's most likely token
   teacher          // the target's whole distribution
 };
+
+/// How far a draft's distribution q is from the teacher's p.
+enum class divergence : std::uint8_t {
+  forward_kl,              // sum p log(p / q)
+  reverse_kl,              // sum q log(q / p)
+  jensen_shannon,          // (KL(p || m) + KL(q || m)) / 2, m = (p + q) / 2
+  total_variation,         // sum |p - q| / 2 = 1 - sum min(p, q)
+  negative_log_acceptance, // -log sum min(p, q), the sum at least 1e-6
+  kl_tv_hybrid             // l * forward KL + (1 - l) * total variation, l = exp(-3 * sum min(p, q)), constant
+};
+
+/// Divergence of softmax(logits) from softmax(teacher), which is constant, by row.
+///
+/// logits, teacher [.., V]; returns [.., 1] fp32 (fp64 for f64 logits)
+/// cost    one pass over the rows; no probabilities are stored
+/// source  sum min(p, q) is the chance that a sampled proposal is accepted: Leviathan et al. 2023, arXiv:2211.17192, corollary 3.6
+inline value distillation(const value& logits, const value& teacher, divergence kind) {
+  const dtype type = logits.type() == dtype::f64 ? dtype::f64 : dtype::f32;
+  const auto log_q = logits - log_sum_exp(logits);
+  const auto log_p = stop_gradient(teacher - log_sum_exp(teacher));
+  const auto q = exp(log_q), p = exp(log_p);
+  const auto finish = [&](const auto& e, const char* label) { return let(e, {.type = type, .label = label}); };
+  const auto forward = [&] { return finish(sum(p * (log_p - log_q)), "forward_kl"); };
+  const auto overlap = [&] { return finish(sum(min(p, q)), "acceptance"); };
+  switch (kind) {
+    case divergence::forward_kl: return forward();
+    case divergence::reverse_kl: return finish(sum(q * (log_q - log_p)), "reverse_kl");
+    case divergence::jensen_shannon: {
+      // log m = log((p + q) / 2) from the logarithms: p and q may both be too small for their sum.
+      const auto log_m = max(log_p, log_q) + log(1.0 + exp(-abs(log_p - log_q))) - std::log(2.0);
+      return finish(sum(p * (log_p - log_m) + q * (log_q - log_m)) / 2, "jensen_shannon");
+    }
+    case divergence::total_variation: return finish(sum(abs(p - q)) / 2, "total_variation");
+    case divergence::negative_log_acceptance: return finish(-log(max(overlap(), 1e-6)), "negative_log_acceptance");
+    case divergence::kl_tv_hybrid: break;
+  }
+  const auto share = exp(-3.0 * stop_gradient(overlap()));
+  return finish(share * forward() + (1.0 - share) * distillation(logits, teacher, divergence::total_variation), "kl_tv_hybrid");
+}
 
 /// How slots are weighted.
 enum class draft_weighting : std::uint8_t {
@@ -59,6 +100,7 @@ struct drafter_step {
   value token_ce;     // [N * bs, 1]
   value right;        // [N * bs, 1] 1 where the proposal is the label
   value logits;       // [1, N * bs, V]
+  value teacher;      // [N * bs, V] the target's logits for each slot; none if the target is the text
   drafter_result forward;
   std::vector<value> parameters;  // trained ones
 };
@@ -92,7 +134,7 @@ inline drafter_step build_drafter_step(graph& g, const drafter_config& c, const 
     step.token_ce = cross_entropy(rows, labels, "token_ce");
     step.right = let(select(equal(best, labels), 1.0, 0.0 * valid), {.type = f32});
   } else {
-    const value teacher = linear(embedding(g.input("last_hidden", used, {S, c.target_hidden}), g.input("teacher_rows", i32, {slots}), "teacher_hidden"), head, "teacher_head");
+    const value& teacher = step.teacher = linear(embedding(g.input("last_hidden", used, {S, c.target_hidden}), g.input("teacher_rows", i32, {slots}), "teacher_hidden"), head, "teacher_head");
     const value teacher_best = argmax(teacher, "teacher_argmax");
     step.token_ce = o.target == draft_target::teacher ? soft_cross_entropy(rows, teacher, "token_ce") : cross_entropy(rows, teacher_best, "token_ce");
     step.right = let(select(equal(best, teacher_best), 1.0, 0.0 * valid), {.type = f32});
