@@ -1,24 +1,25 @@
 #!/usr/bin/env bash
-# tests/run.sh [--full] [--gpu] [--bench]: sets up, builds and runs the tests. The last line is `N passed, N failed, N skipped`;
-# the exit status is nonzero if a test failed. Plain: the host tier. --full: also sanitizers, clang, fuzzing, header and consumer
-# checks. --gpu: also the GPU tests. --bench: also the benchmarks (JSON lines on standard output).
+# tests/run.sh [--full] [--sanitize] [--gpu] [--bench]: sets up, builds and runs the tests. The last line is `N passed, N failed, N skipped`;
+# the exit status is nonzero if a test failed. Plain: the host tier. --full: also header, consumer and compile-fail checks.
+# --sanitize: also ASan+UBSan, TSan, clang and fuzzing. --gpu: also the GPU tests. --bench: also the benchmarks (JSON lines on standard output).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . examples/setup.sh
 
-full=0 gpu=0 bench=0
+full=0 sanitize=0 gpu=0 bench=0
 for argument in "$@"; do
   case "$argument" in
     --full) full=1 ;;
+    --sanitize) sanitize=1 ;;
     --gpu) gpu=1 ;;
     --bench) bench=1 ;;
-    *) samite_say "usage: tests/run.sh [--full] [--gpu] [--bench]"; exit 2 ;;
+    *) samite_say "usage: tests/run.sh [--full] [--sanitize] [--gpu] [--bench]"; exit 2 ;;
   esac
 done
 
 passed=0 failed=0 skipped=0
 jobs=$(nproc 2>/dev/null || echo 2)
-if [ "$full" = 1 ]; then samite_install_packages clang++:clang; else samite_install_packages; fi
+if [ "$sanitize" = 1 ]; then samite_install_packages clang++:clang; else samite_install_packages; fi
 samite_setup_nvrtc
 
 # build <preset>: configures once; ninja itself does nothing when the build is current. A failed build is one failed test, and so
@@ -73,6 +74,9 @@ fi
 
 if [ "$full" = 1 ]; then
   [ -f build/release/build.ninja ] && run release -L compile -E fuzz
+fi
+
+if [ "$sanitize" = 1 ]; then
   for preset in asan tsan; do
     build $preset && run $preset -LE 'gpu|bench|compile|example' -E '^(ranks|error_codes)$'
   done
