@@ -35,7 +35,8 @@ inline value distillation(const value& logits, const value& teacher, divergence 
   const dtype type = logits.type() == dtype::f64 ? dtype::f64 : dtype::f32;
   const auto log_q = logits - log_sum_exp(logits);
   const auto log_p = stop_gradient(teacher - log_sum_exp(teacher));
-  const auto q = exp(log_q), p = exp(log_p);
+  const auto q = exp(log_q);
+  const auto p = exp(log_p);
   const auto finish = [&](const auto& e, const char* label) { return let(e, {.type = type, .label = label}); };
   const auto forward = [&] { return finish(sum(p * (log_p - log_q)), "forward_kl"); };
   const auto overlap = [&] { return finish(sum(min(p, q)), "acceptance"); };
