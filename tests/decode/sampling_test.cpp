@@ -73,41 +73,48 @@ TEST_CASE("speculative sampling follows the target's own distribution of the fir
   weight_map draft_weights = initial_weights(parameter_shapes(draft_shapes), 6, 0.6);
   draft_weights["target.embedding"] = target_weights.at("model.embed_tokens.weight"), draft_weights["target.head"] = target_weights.at("lm_head.weight");
   target_session target(c, target_weights, device::cpu(), f32, {.capacity = 16, .chunk = 8, .taps = {0}});
-  drafter_session draft(d, draft_weights, device::cpu(), f32, {.capacity = 16, .chunk = 8});
   const std::vector<std::int32_t> prompt = {1, 4};
 
-  for (const double temperature : {1.0, 0.5})
-    for (const bool argmax_proposals : {false, true}) {
-      if (argmax_proposals && temperature != 1) continue;
-      CAPTURE(temperature);
-      CAPTURE(argmax_proposals);
-      // p(x1, x2, x3) by the target's logits after every prefix.
-      const auto after = [&](std::vector<std::int32_t> tokens) {
-        target.crop(0);
-        const target_output out = target.read(tokens);
-        return distribution(detail::row_of(out.logits, out.logits.dims()[0] - 1), temperature);
-      };
-      std::vector<double> expected, pairs;
-      const std::vector<double> first = after(prompt);
-      for (std::int32_t x = 0; x < V; ++x) {
-        const std::vector<double> second = after({1, 4, x});
-        for (std::int32_t y = 0; y < V; ++y) {
-          pairs.push_back(first[std::size_t(x)] * second[std::size_t(y)]);
-          for (const double third : after({1, 4, x, y})) expected.push_back(pairs.back() * third);
-        }
+  struct way {
+    double temperature;
+    bool argmax_proposals;
+    index_t block_size;  // of 2: the third token is the bonus; of 3: it is a proposal or what replaces one
+  };
+  for (const way& w : {way{1, false, 2}, way{1, false, 3}, way{1, true, 3}, way{0.5, false, 2}}) {
+    const double temperature = w.temperature;
+    const bool argmax_proposals = w.argmax_proposals;
+    d.block_size = w.block_size;
+    drafter_session draft(d, draft_weights, device::cpu(), f32, {.capacity = 16, .chunk = 8});
+    CAPTURE(d.block_size);
+    CAPTURE(temperature);
+    CAPTURE(argmax_proposals);
+    // p(x1, x2, x3) by the target's logits after every prefix.
+    const auto after = [&](std::vector<std::int32_t> tokens) {
+      target.crop(0);
+      const target_output out = target.read(tokens);
+      return distribution(detail::row_of(out.logits, out.logits.dims()[0] - 1), temperature);
+    };
+    std::vector<double> expected, pairs;
+    const std::vector<double> first = after(prompt);
+    for (std::int32_t x = 0; x < V; ++x) {
+      const std::vector<double> second = after({1, 4, x});
+      for (std::int32_t y = 0; y < V; ++y) {
+        pairs.push_back(first[std::size_t(x)] * second[std::size_t(y)]);
+        for (const double third : after({1, 4, x, y})) expected.push_back(pairs.back() * third);
       }
-      std::vector<double> counts(expected.size(), 0.0), pair_counts(pairs.size(), 0.0);
-      index_t rejected = 0;
-      for (index_t i = 0; i < draws; ++i) {
-        target.crop(0);
-        const generation g = generate_speculative(target, draft, prompt, {.new_tokens = 4, .temperature = temperature, .seed = seed, .sample = std::uint32_t(i), .argmax_proposals = argmax_proposals});
-        const index_t pair = g.ids[2] * V + g.ids[3];
-        ++pair_counts[std::size_t(pair)], ++counts[std::size_t(pair * V + g.ids[4])];
-        rejected += g.produced[0] < 3 ? 1 : 0;
-      }
-      CHECK(chi_square_excess(pair_counts, pairs) < 1);
-      CHECK(chi_square_excess(counts, expected) < 1);
-      CHECK(rejected > draws / 20);  // of the first rounds neither all accepted nor all rejected, or the test shows nothing
-      CHECK(rejected < draws - draws / 20);
     }
+    std::vector<double> counts(expected.size(), 0.0), pair_counts(pairs.size(), 0.0);
+    index_t rejected = 0;
+    for (index_t i = 0; i < draws; ++i) {
+      target.crop(0);
+      const generation g = generate_speculative(target, draft, prompt, {.new_tokens = 4, .temperature = temperature, .seed = seed, .sample = std::uint32_t(i), .argmax_proposals = argmax_proposals});
+      const index_t pair = g.ids[2] * V + g.ids[3];
+      ++pair_counts[std::size_t(pair)], ++counts[std::size_t(pair * V + g.ids[4])];
+      rejected += g.produced[0] < d.block_size ? 1 : 0;
+    }
+    CHECK(chi_square_excess(pair_counts, pairs) < 1);
+    CHECK(chi_square_excess(counts, expected) < 1);
+    CHECK(rejected > draws / 20);  // of the first rounds neither all accepted nor all rejected, or the test shows nothing
+    CHECK(rejected < draws - draws / 20);
+  }
 }
