@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 
+#include <samite/core/dtype.hpp>
 #include <samite/io/file.hpp>
 #include <samite/io/json.hpp>
 
