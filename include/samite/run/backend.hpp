@@ -49,4 +49,10 @@ class backend {
   virtual void synchronize() {}
 };
 
+/// Counters of what the CPU backend did, for tests and explain().
+struct cpu_counters {
+  index_t attention_tiles = 0;       // tiles of scores that were computed, forward and backward
+  index_t attention_tiles_listed = 0;  // tiles that the maps listed for them
+};
+
 }  // namespace samite

@@ -11,7 +11,7 @@
 
 #include <samite/ir/evaluate.hpp>
 #include <samite/mask/tile_map.hpp>
-#include <samite/run/cpu_backend.hpp>
+#include <samite/run/backend.hpp>
 #include <samite/run/row_loops.hpp>
 #include <samite/run/strided.hpp>
 #include <samite/runtime/blas.hpp>

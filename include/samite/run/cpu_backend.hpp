@@ -6,12 +6,6 @@
 
 namespace samite {
 
-/// Counters of what the CPU backend did, for tests and explain().
-struct cpu_counters {
-  index_t attention_tiles = 0;       // tiles of scores that were computed, forward and backward
-  index_t attention_tiles_listed = 0;  // tiles that the maps listed for them
-};
-
 /// A backend that runs each node with all threads of the pool. Results don't depend on the number of threads.
 std::unique_ptr<backend> make_cpu_backend();
 
