@@ -118,3 +118,22 @@ TEST_CASE("speculative sampling follows the target's own distribution of the fir
     CHECK(rejected < draws - draws / 20);
   }
 }
+
+TEST_CASE("a temperature divides the logits, and large ones do no harm") {
+  const std::vector<float> logits = {0, std::log(2.0f), std::log(4.0f)};
+  const auto close = [](const std::vector<double>& p, const std::vector<double>& expected) {
+    for (std::size_t i = 0; i < p.size(); ++i) CHECK(p[i] == doctest::Approx(expected[i]).epsilon(1e-6));
+  };
+  close(distribution(logits, 1), {1.0 / 7, 2.0 / 7, 4.0 / 7});
+  close(distribution(logits, 0.5), {1.0 / 21, 4.0 / 21, 16.0 / 21});
+  close(distribution(logits, 2), {1 / (3 + std::sqrt(2.0)), std::sqrt(2.0) / (3 + std::sqrt(2.0)), 2 / (3 + std::sqrt(2.0))});
+  close(distribution(std::vector<float>{3e38f, -3e38f, 3e38f}, 1), {0.5, 0, 0.5});
+  CHECK(distribution(logits, 1e-300) == std::vector<double>{0, 0, 1});
+}
+
+TEST_CASE("the most likely token is the first of equals, and the margin is zero there") {
+  CHECK(most_likely(std::vector<float>{1, 3, 2, 3}) == 1);
+  CHECK(top2_margin(std::vector<float>{1, 3, 2, 3}) == 0);
+  CHECK(top2_margin(std::vector<float>{-1, -4, -2.5f}) == 1.5f);
+  CHECK(top2_margin(std::vector<float>{4, 1}) == 3);
+}

@@ -62,6 +62,7 @@ TEST_CASE("decoding refuses prompts and drafters that don't fit the target") {
   target_session session(c, target_weights(c), device::cpu(), f32, {.capacity = 32, .taps = {1, 3}});
   CHECK(unlike("E-DECODE-PROMPT", {"empty"}, [&] { generate_plain(session, ids{}); }) == "");
   CHECK(unlike("E-DECODE-PROMPT", {"-1 new tokens"}, [&] { generate_plain(session, ids{1}, {.new_tokens = -1}); }) == "");
+  for (const double t : {double(NAN), double(INFINITY)}) CHECK(unlike("E-DECODE-PROMPT", {"temperature"}, [&] { generate_plain(session, ids{1}, {.new_tokens = 1, .temperature = t}); }) == "");
   CHECK(unlike("E-DECODE-PROMPT", {"temperature -0.5"}, [&] { generate_plain(session, ids{1}, {.new_tokens = 1, .temperature = -0.5}); }) == "");
   generate_plain(session, ids{1, 2}, {.new_tokens = 2});
   CHECK(unlike("E-DECODE-PROMPT", {"crop(0)"}, [&] { generate_plain(session, ids{1}); }) == "");
@@ -77,5 +78,43 @@ TEST_CASE("a drafter whose features come from other layers is refused before any
   const drafter_config d = tiny_drafter({draft_layer{}});  // taps 1 and 3
   drafter_session draft(d, tiny_weights(d, f32), device::cpu(), f32);
   target_session none(c, target_weights(c), device::cpu(), f32, {.capacity = 32});
-  CHECK(unlike("E-DECODE-BLOCK", {"[m,24]"}, [&] { generate_speculative(none, draft, ids{1, 2}); }) == "");
+  CHECK(unlike("E-MODEL-CONFIG", {"layers [1,3]", "returns []", "target_layer_ids"}, [&] { generate_speculative(none, draft, ids{1, 2}); }) == "");
+  // Features of as many other layers, or of the right ones in another order, have the right width: nothing else would notice.
+  for (const std::vector<index_t>& taps : {std::vector<index_t>{2, 4}, std::vector<index_t>{3, 1}}) {
+    target_session other(c, target_weights(c), device::cpu(), f32, {.capacity = 32, .taps = taps});
+    CHECK(unlike("E-MODEL-CONFIG", {"layers [1,3]"}, [&] { generate_speculative(other, draft, ids{1, 2}); }) == "");
+    CHECK(other.length() == 0);
+  }
+  target_session fitting(c, target_weights(c), device::cpu(), f32, {.capacity = 32, .taps = {1, 3}});
+  CHECK(generate_speculative(fitting, draft, ids{1, 2}, {.new_tokens = 3}).new_tokens() == 3);
+}
+
+TEST_CASE("sessions without room for a token are refused when they are made") {
+  const decoder_config c = tiny_target();
+  const drafter_config d = tiny_drafter({draft_layer{}});
+  for (const auto& [capacity, chunk] : {std::pair<index_t, index_t>{0, 4}, {8, 0}, {-3, 4}, {8, -1}}) {
+    const index_t room = capacity, part = chunk;  // lambdas of clang 14 capture no structured binding
+    CHECK(unlike("E-DECODE-CAPACITY", {"at least 1"}, [&] { target_session(c, target_weights(c), device::cpu(), f32, {.capacity = room, .chunk = part}); }) == "");
+    CHECK(unlike("E-DECODE-CAPACITY", {"at least 1"}, [&] { drafter_session(d, tiny_weights(d, f32), device::cpu(), f32, {.capacity = room, .chunk = part}); }) == "");
+  }
+}
+
+TEST_CASE("decoding no token or one needs no drafting, and a stop at the first token is obeyed") {
+  const decoder_config c = tiny_target();
+  const drafter_config d = tiny_drafter({draft_layer{}});
+  drafter_session draft(d, tiny_weights(d, f32), device::cpu(), f32, {.capacity = 32});
+  target_session session(c, target_weights(c), device::cpu(), f32, {.capacity = 32, .taps = {1, 3}});
+  CHECK(generate_plain(session, ids{1, 2}, {.new_tokens = 0}).ids == ids{1, 2});
+  session.crop(0);
+  CHECK(generate_speculative(session, draft, ids{1, 2}, {.new_tokens = 0}).ids == ids{1, 2});
+  session.crop(0);
+  const generation one = generate_speculative(session, draft, ids{1, 2}, {.new_tokens = 1});
+  CHECK(one.new_tokens() == 1);
+  CHECK(one.produced.empty());
+  CHECK(one.target_forwards == 0);
+  session.crop(0);
+  const generation stopped = generate_speculative(session, draft, ids{1, 2}, {.new_tokens = 9, .stop_id = one.ids.back()});
+  CHECK(stopped.ids == one.ids);
+  session.crop(0);
+  CHECK(generate_plain(session, ids{1, 2}, {.new_tokens = 9, .stop_id = one.ids.back()}).ids == one.ids);
 }

@@ -176,6 +176,17 @@ TEST_CASE("integers meet reals as numbers and each other as integers") {
   CHECK(doubles(run.output("y")) == row{10, 5, 32, -3});
 }
 
+TEST_CASE("a quotient of integers is a real number, while their sums and products stay exact") {
+  graph g;
+  const value i = g.input("i", i64, {4}), j = g.input("j", i64, {4});
+  g.output("quotient", let(i / j, {.type = f64})), g.output("exact", let(i * j + i - j, {.type = f64}));
+  executor run(make_plan(g));
+  run.bind("i", tensor::from({4}, std::vector<index_t>{7, -7, 1, 40000001})), run.bind("j", tensor::from({4}, std::vector<index_t>{2, 2, 4, 3}));
+  run.step();
+  CHECK(doubles(run.output("quotient")) == row{3.5, -3.5, 0.25, 40000001.0 / 3});
+  CHECK(doubles(run.output("exact")) == row{19, -23, 1, 160000001});
+}
+
 TEST_CASE("stop_gradient and round_to change what they say and nothing else") {
   graph g;
   const value x = g.parameter("x", f64, {3});

@@ -49,6 +49,7 @@ TEST_CASE("the rotary base is read from either place and never guessed for a dra
   const std::string parameters = replaced(nested, "\"rope_scaling\":null,\"rope_theta\":1000000", R"("rope_parameters":{"rope_theta":10000000,"rope_type":"default"})");
   CHECK(read(parameters).rope_theta == 1e7);
   CHECK(unlike("E-MODEL-CONFIG", {"rope_theta"}, [&] { read(replaced(nested, "\"rope_theta\":1000000,", "")); }) == "");
+  for (const char* theta : {"\"rope_theta\":0", "\"rope_theta\":-1e4"}) CHECK(unlike("E-MODEL-CONFIG", {"rope_theta is", "positive"}, [&] { read(replaced(nested, "\"rope_theta\":1000000", theta)); }) == "");
   CHECK(unlike("E-MODEL-CONFIG", {"\"yarn\""}, [&] { read(replaced(parameters, "\"default\"", "\"yarn\"")); }) == "");
 }
 
@@ -88,6 +89,8 @@ TEST_CASE("a drafter's config that would be served wrongly is refused") {
   CHECK(refuses("\"num_key_value_heads\":8", "\"num_key_value_heads\":5", {"multiple"}) == "");
   CHECK(refuses("\"hidden_size\":2560", "\"hidden_size\":-1", {"hidden_size"}) == "");
   CHECK(refuses("1e-06", "0.0", {"eps"}) == "");
+  for (const char* layers : {"\"num_hidden_layers\":0", "\"num_hidden_layers\":-2", "\"num_hidden_layers\":10001", "\"num_hidden_layers\":2000000000"})
+    CHECK(refuses("\"num_hidden_layers\":2", layers, {"num_hidden_layers is"}) == "");
   CHECK(unlike("E-JSON-TYPE", {"hidden_size"}, [&] { read(replaced(nested, "\"hidden_size\":2560", "\"hidden_size\":\"wide\"")); }) == "");
   CHECK(unlike("E-JSON-KEY", {"hidden_size"}, [&] { read(replaced(nested, "\"hidden_size\":2560,", "")); }) == "");
 }

@@ -3,6 +3,7 @@
 
 #include <samite/decode/drafter_session.hpp>
 #include <samite/ir/evaluate.hpp>
+#include <samite/mask/dflash.hpp>
 
 #include "support/golden.hpp"
 
@@ -139,5 +140,75 @@ TEST_CASE("a session fed in chunks of 13, 5 and 1 rows has the reference's logit
           CHECK(golden_difference(cached_rows(session.cached(kind, i), session.length() - kept, kept), expected) == "");
         }
     }
+  }
+}
+
+namespace {
+
+// Logits of blocks behind the given context lengths, all in one pass of the training layout. The row has one token more than the
+// features: an anchor's own row, which its block must not see.
+tensor training_layout(const drafter_config& c, const tensor& known, const std::vector<index_t>& anchors, const std::vector<std::int32_t>& block_ids, dtype used) {
+  const index_t S = known.dims()[0] + 1, width = known.dims()[1], bs = c.block_size, N = index_t(anchors.size()), M = N * bs;
+  tensor features(f32, {S, width});
+  std::fill_n(std::copy_n(known.data<float>(), known.elements(), features.data<float>()), width, 50.0f);
+  graph g;
+  const drafter_weights w = declare_drafter(g, c, f32, used);
+  const value table = g.parameter("target.embedding", f32, {c.vocab_size, c.target_hidden}), head = g.parameter("target.head", f32, {c.vocab_size, c.target_hidden});
+  drafter_options o;
+  for (const draft_layer& l : c.layer_types) {
+    dflash_mask_options m{.context_length = scalar(S), .block_size = bs, .anchors = samite::table(anchors), .causal = l.causal};
+    if (l.window) m.window = scalar(*l.window);
+    o.masks.push_back(dflash_mask(m));
+  }
+  const drafter_result r = drafter(fuse_features(cast(g.input("features", f32, {1, S, width}), used), w, c), g.input("context_positions", i32, {1, S}),
+                                   embedding(cast(table, used), g.input("block_ids", i32, {1, M})), g.input("block_positions", i32, {1, M}), w, c, o);
+  g.output("logits", let(drafter_logits(r.hidden, cast(head, used), c), {.type = f32}));
+  executor run(make_plan(g));
+  bind_weights(run, golden_forward_weights(c));
+  std::vector<std::int32_t> context_positions, block_positions;
+  for (index_t p = 0; p < S; ++p) context_positions.push_back(std::int32_t(p));
+  for (const index_t a : anchors)
+    for (index_t k = 0; k < bs; ++k) block_positions.push_back(std::int32_t(a + k));
+  run.bind("features", features.reshaped({1, S, width}));
+  run.bind("context_positions", tensor::from<std::int32_t>(i32, {1, S}, context_positions));
+  run.bind("block_ids", tensor::from<std::int32_t>(i32, {1, M}, block_ids));
+  run.bind("block_positions", tensor::from<std::int32_t>(i32, {1, M}, block_positions));
+  run.step();
+  return run.output("logits");
+}
+
+}  // namespace
+
+TEST_CASE("the training layout gives the reference's logits of one block and of three blocks at once") {
+  for (const forward_case& f : forward_cases) {
+    CAPTURE(f.file);
+    const golden_file golden("dflash_forward/" + std::string(f.file) + ".safetensors");
+    const tensor features = golden["context_features"];
+    const drafter_config c = golden_drafter_config(f.config);
+    CHECK(golden_difference(training_layout(c, features, {features.dims()[0]}, golden.integers<std::int32_t>("block_ids"), f32), golden["logits"]) == "");
+  }
+  for (const forward_case& f : {forward_case{"dflash_forward/drafter/config.json", "cache_full"}, forward_case{"dflash_forward/drafter/config_sliding.json", "cache_sliding"}}) {
+    CAPTURE(f.file);
+    const golden_file golden("dflash_forward/" + std::string(f.file) + ".safetensors");
+    const drafter_config c = golden_drafter_config(f.config);
+    std::vector<std::int32_t> ids;
+    for (const std::string step : {"step0.", "step1.", "step2."})
+      for (const std::int32_t id : golden.integers<std::int32_t>(step + "block_ids")) ids.push_back(id);
+    const tensor logits = training_layout(c, golden["context_features"], {13, 18, 19}, ids, f32);
+    for (index_t j = 0; j < 3; ++j) {
+      CAPTURE(j);
+      CHECK(golden_difference(rows_of(logits.reshaped({3 * c.block_size, c.vocab_size}), j * c.block_size, c.block_size), golden[concat_text("step", j, ".logits")]) == "");
+    }
+  }
+}
+
+TEST_CASE("a drafter in bf16 stays within 2 percent of the reference") {
+  for (const forward_case& f : forward_cases) {
+    CAPTURE(f.file);
+    const golden_file golden("dflash_forward/" + std::string(f.file) + ".safetensors");
+    const tensor features = golden["context_features"];
+    const tensor logits = training_layout(golden_drafter_config(f.config), features, {features.dims()[0]}, golden.integers<std::int32_t>("block_ids"), bf16);
+    CHECK(golden_difference(logits, golden["logits"], {INFINITY, 2e-2}) == "");
+    CHECK(golden_difference(logits, golden["logits"], {INFINITY, 1e-4}) != "");  // it was bf16
   }
 }

@@ -324,7 +324,7 @@ TEST_CASE("attention computes exactly the tiles that its mask keeps") {
   const value loss = total(square(out));
   g.output("loss", loss);
   const std::vector<value> d = gradient(loss, {q, k, v});
-  for (std::size_t i = 0; i < d.size(); ++i) g.output("d" + std::to_string(i), contiguous(d[i]));
+  for (std::size_t i = 0; i < d.size(); ++i) g.output(concat_text("d", i), contiguous(d[i]));
   executor run(make_plan(g));
   run.bind("q", numbers({1, 2, 300, 8}, 0, 1e-3)), run.bind("k", numbers({1, 1, 300, 8}, 0, 1e-3)), run.bind("v", numbers({1, 1, 300, 8}, 0, 1e-3));
   const cpu_counters before = read_cpu_counters();
@@ -334,4 +334,103 @@ TEST_CASE("attention computes exactly the tiles that its mask keeps") {
   CHECK(computed == after.attention_tiles_listed - before.attention_tiles_listed);
   // 5 x 5 tiles of 64: the diagonal and the one below; each once forward and twice backward (dQ, then dK and dV), for 2 heads.
   CHECK(computed == 9 * 2 * 3);
+}
+
+TEST_CASE("products over no elements are zero, also where a length becomes zero at run time") {
+  graph g;
+  const dim n = tokens(8, "n");
+  const value x = g.input("x", f32, {3, n}), w = g.input("w", f32, {n, 2}), junk = g.input("junk", f32, {3, 3});
+  const value fill = let(junk + 7.0);  // so that the arena's memory is not zero before
+  g.output("fill", total(fill));
+  g.output("plain", matmul(x, w)), g.output("other", matmul(x, x, {.trans_b = true})), g.output("rows", matmul(w, w, {.trans_a = true}));
+  g.output("none", matmul(g.input("a", f32, {2, 0}), g.input("b", f32, {0, 3})));
+  executor run(make_plan(g));
+  run.bind("junk", numbers({3, 3})), run.bind("a", tensor(f32, {2, 0})), run.bind("b", tensor(f32, {0, 3}));
+  for (const index_t length : {4, 0, 1, 0}) {
+    CAPTURE(length);
+    run.bind("x", numbers({3, length}, 1, 0)), run.bind("w", numbers({length, 2}, 1, 0));
+    run.step();
+    const float expected = float(length);
+    CHECK(floats(run.output("plain")) == std::vector<float>(6, expected));
+    CHECK(floats(run.output("other")) == std::vector<float>(9, expected));
+    CHECK(floats(run.output("rows")) == std::vector<float>(4, expected));
+    CHECK(floats(run.output("none")) == std::vector<float>(6, 0.0f));
+  }
+}
+
+TEST_CASE("a row without columns has sum 0 and largest element -infinity") {
+  graph g;
+  const dim m = tokens(4, "m");
+  const value x = g.input("x", f32, {3, m});
+  g.output("sum", let(sum(x) + 1.0)), g.output("largest", let(largest(x))), g.output("smallest", let(smallest(x)));
+  g.output("rolled", let(roll(x, 1) * sum(x))), g.output("total", total(x));
+  executor run(make_plan(g));
+  for (const index_t columns : {2, 0, 3, 0}) {
+    CAPTURE(columns);
+    run.bind("x", numbers({3, columns}, 1, 0));
+    run.step();
+    const bool none = columns == 0;
+    CHECK(floats(run.output("sum")) == std::vector<float>(3, float(columns) + 1));
+    CHECK(floats(run.output("largest")) == std::vector<float>(3, none ? -INFINITY : 1.0f));
+    CHECK(floats(run.output("smallest")) == std::vector<float>(3, none ? INFINITY : 1.0f));
+    CHECK(floats(run.output("rolled")) == std::vector<float>(std::size_t(3 * columns), float(columns)));
+    CHECK(floats(run.output("total")) == std::vector<float>{float(3 * columns)});
+  }
+}
+
+TEST_CASE("a backend outlives its graphs: another graph in the same memory runs its own kernels") {
+  const std::shared_ptr<backend> shared = make_backend(device::cpu());
+  for (int i = 0; i < 20; ++i) {
+    graph g;  // most of them lie where the one before lay
+    const value x = g.input("x", f32, {2});
+    g.output("y", i % 2 == 0 ? let(x + x) : let(x * x));
+    executor run(make_plan(g), shared);
+    run.bind("x", numbers({2}, 5));
+    run.step();
+    CHECK(floats(run.output("y")) == (i % 2 == 0 ? std::vector<float>{10, 12} : std::vector<float>{25, 36}));
+  }
+}
+
+TEST_CASE("one program in nodes of different shapes and dtypes is a kernel for each") {
+  graph g;
+  program doubled;
+  const node_id x = build_operand(doubled, 0, value_kind::real);
+  doubled.roots = {build(doubled, op::add, x, x)};
+  const auto fn = std::make_shared<const program>(doubled);
+  const value wide = g.input("wide", f64, {2, 3}), narrow = g.input("narrow", f32, {2, 1}), row = g.input("row", f32, {2, 3});
+  g.output("wide2", g.add(fused_node{fn, wide.dims()}, {wide}, {row_major(f64, wide.dims())})[0]);
+  g.output("narrow2", g.add(fused_node{fn, narrow.dims()}, {narrow}, {row_major(f32, narrow.dims())})[0]);
+  g.output("row2", g.add(fused_node{fn, row.dims()}, {row}, {row_major(f32, row.dims())})[0]);
+  executor run(make_plan(g));
+  run.bind("wide", numbers({2, 3}, 1).to_dtype(f64)), run.bind("narrow", numbers({2, 1}, 1)), run.bind("row", numbers({2, 3}, 1));
+  for (int i = 0; i < 2; ++i) {
+    run.step();
+    CHECK(floats(run.output("wide2").to_dtype(f32)) == std::vector<float>{2, 4, 6, 8, 10, 12});
+    CHECK(floats(run.output("narrow2")) == std::vector<float>{2, 4});
+    CHECK(floats(run.output("row2")) == std::vector<float>{2, 4, 6, 8, 10, 12});
+  }
+}
+
+TEST_CASE("an empty tensor is refused where a scalar is declared, and a scalar is computed with") {
+  graph g;
+  g.output("y", let(g.input("x", f32, {}) * 2.0));
+  executor run(make_plan(g));
+  CHECK(unlike("E-RUN-UNBOUND", {"bind(\"x\")", "holds nothing"}, [&] { run.bind("x", tensor()); }) == "");
+  tensor three(f32, extents{});
+  three.data<float>()[0] = 3;
+  run.bind("x", three);
+  run.step();
+  CHECK(floats(run.output("y")) == std::vector<float>{6});
+}
+
+TEST_CASE("capacities that 64 bits don't hold are refused, one extent alone or all intermediates together") {
+  graph g;
+  const dim n = tokens(index_t(1) << 62, "n");
+  g.output("y", let(g.input("x", f32, {n * 8}) + 1.0));
+  CHECK(unlike("E-SHAPE-OVERFLOW", {"\"n\"", "capacity"}, [&] { make_plan(g); }) == "");
+  graph many;
+  const dim m = tokens((index_t(1) << 60) - 256, "m");
+  const value x = many.input("x", f32, {m});
+  for (int i = 0; i < 6; ++i) many.output(std::to_string(i), let(x + double(i + 2)));
+  CHECK(unlike("E-SHAPE-OVERFLOW", {"intermediates", "2^62"}, [&] { make_plan(many); }) == "");
 }

@@ -123,3 +123,48 @@ TEST_CASE("every candidate is chosen about as often as any other") {
   }
   for (const index_t n : hits) CHECK(std::abs(n - 600) < 5 * 21);
 }
+
+TEST_CASE("anchors outside the row, flags that don't match and blocks of no slot are refused") {
+  const packed_row row = counter({10});
+  const block_options o{.block_size = 4, .mask_token_id = 99};
+  CHECK(unlike("E-DATA-BLOCKS", {"anchor 1 is 10", "0 to 9"}, [&] { blocks(row, {3, 10}, {1, 1}, o); }) == "");
+  CHECK(unlike("E-DATA-BLOCKS", {"anchor 0 is -1"}, [&] { blocks(row, {-1}, {1}, o); }) == "");
+  CHECK(unlike("E-DATA-BLOCKS", {"anchor 0 is 10"}, [&] { blocks(row, {10}, {0}, o); }) == "");
+  CHECK(unlike("E-DATA-BLOCKS", {"2 anchors", "1 keep"}, [&] { blocks(row, {3, 4}, {1}, o); }) == "");
+  CHECK(unlike("E-DATA-BLOCKS", {"blocks of 0 slots"}, [&] { blocks(row, {3}, {1}, {.block_size = 0, .mask_token_id = 99}); }) == "");
+  CHECK(unlike("E-DATA-BLOCKS", {"anchor 0 is 0"}, [&] { blocks({}, {0}, {1}, o); }) == "");
+  CHECK(blocks({}, {0}, {0}, o).valid == std::vector<float>(4, 0.0f));  // a row of no token has unused slots
+  CHECK(unlike("E-DATA-BLOCKS", {"-1 slots"}, [&] { anchor_candidates(row, anchor_rule::whole_block, -1); }) == "");
+  block_batch b;
+  CHECK(unlike("E-DATA-BLOCKS", {"-1 anchors"}, [&] { choose_anchors(b, {1, 2}, -1, counted_random(1, 1)); }) == "");
+  packed_row ragged = row;
+  ragged.documents.pop_back();
+  CHECK(unlike("E-DATA-ROW", {"9 document"}, [&] { blocks(ragged, {3}, {1}, o); }) == "");
+}
+
+TEST_CASE("accepted length counts what a block really accepts; marginal accuracies see more than there is") {
+  draft_metrics m;
+  m.add(std::vector<float>{0, 1, 1, 0, 1, 1}, std::vector<float>{1, 1, 0, 1, 0, 1}, 3);  // (right, wrong) and (wrong, right)
+  CHECK(m.acceptance_length() == 1.5);  // one of two blocks accepts one, plus the bonus token
+  CHECK(marginal_acceptance(m) == 0.75);
+  CHECK(m.accuracy(1) == 0.5);
+  CHECK(m.accuracy(0) == 0);  // the anchor's slot proposes nothing
+  CHECK(m.accuracy(-1) == 0);
+  CHECK(m.accuracy(3) == 0);
+  m.add(std::vector<float>{0, 0, 0}, std::vector<float>{1, 1, 1}, 3);  // a block without a valid slot is no block
+  CHECK(m.blocks == 2);
+  m.add(std::vector<float>{0, 0, 1}, std::vector<float>{0, 0, 1}, 3);  // an invalid slot ends no run
+  CHECK(m.accepted == 5);
+}
+
+TEST_CASE("metrics refuse results that are not whole blocks of one size") {
+  draft_metrics m;
+  CHECK(unlike("E-DATA-BLOCKS", {"blocks of 0"}, [&] { m.add(std::vector<float>(4), std::vector<float>(4), 0); }) == "");
+  CHECK(unlike("E-DATA-BLOCKS", {"8 valid", "7 results"}, [&] { m.add(std::vector<float>(8), std::vector<float>(7), 4); }) == "");
+  CHECK(unlike("E-DATA-BLOCKS", {"blocks of 3"}, [&] { m.add(std::vector<float>(8), std::vector<float>(8), 3); }) == "");
+  m.add(std::vector<float>(8, 1.0f), std::vector<float>(8, 1.0f), 4);
+  CHECK(unlike("E-DATA-BLOCKS", {"after blocks of 4"}, [&] { m.add(std::vector<float>(8), std::vector<float>(8), 2); }) == "");
+  CHECK(m.blocks == 2);
+  CHECK(draft_metrics().acceptance_length() == 0);
+  CHECK(marginal_acceptance({}) == 0);
+}

@@ -105,6 +105,7 @@ TEST_CASE("the byte model interpolates as Witten and Bell do, and its probabilit
   }
   CHECK(byte_model({}, 3).bits_per_byte(bytes("any")) == doctest::Approx(8));
   CHECK(larger.bits_per_byte({}) == 0);
+  for (const int order : {-1, -5, 9}) CHECK(unlike("E-DATA-TEXT", {"order", "0 to 8"}, [&] { byte_model(bytes("text"), order); }) == "");
 }
 
 TEST_CASE("the learning rate warms up to its peak, falls by half a cosine and stays defined beyond the end") {
@@ -119,4 +120,12 @@ TEST_CASE("the learning rate warms up to its peak, falls by half a cosine and st
   for (index_t i = 21; i < 101; ++i) CHECK(s.at(i) < s.at(i - 1));
   CHECK(cosine_schedule{.peak = 1, .steps = 1, .warmup_steps = 0}.at(0) == 1);
   CHECK(cosine_schedule{.peak = 1, .steps = 5, .warmup_steps = 10}.at(4) == doctest::Approx(0.5));
+}
+
+TEST_CASE("windows of no byte and a negative number of them are refused") {
+  const auto text = bytes("some text");
+  CHECK(unlike("E-DATA-TEXT", {"windows of 0 bytes"}, [&] { choose_windows(text, 1, 0, 1, 0); }) == "");
+  CHECK(unlike("E-DATA-TEXT", {"windows of -5 bytes"}, [&] { choose_windows(text, 1, -5, 1, 0); }) == "");
+  CHECK(unlike("E-DATA-TEXT", {"-1 windows"}, [&] { choose_windows(text, -1, 4, 1, 0); }) == "");
+  CHECK(choose_windows(text, 0, 4, 1, 0).empty());
 }

@@ -264,6 +264,7 @@ TEST_CASE("a trainer refuses calls out of order, weights that don't fit and para
   run.accumulate();
   CHECK(unlike("E-TRAIN-ORDER", {"denominator is -1"}, [&] { run.update(-1); }) == "");
   CHECK(unlike("E-TRAIN-ORDER", {"nan"}, [&] { run.update(std::nan("")); }) == "");
+  CHECK(unlike("E-TRAIN-ORDER", {"inf"}, [&] { run.update(INFINITY); }) == "");
   run.update(1);
   CHECK(unlike("E-MODEL-TENSOR", {"\"a\"", "missing"}, [&] { run.set_weights({}); }) == "");
   CHECK(unlike("E-MODEL-TENSOR", {"another shape"}, [&] { run.set_weights({{"a", tensor(f32, {2, 3})}}); }) == "");

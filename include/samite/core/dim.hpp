@@ -29,9 +29,15 @@ class dim {
   bool is_constant() const { return terms_.empty(); }
   index_t constant() const { return constant_; }
 
+  /// The extent at the lengths' capacities. Raises E-SHAPE-OVERFLOW if 64 bits don't hold it: a plan would reserve too little.
   index_t capacity() const {
-    index_t total = constant_;
-    for (const term& t : terms_) total += t.factor * t.symbol->capacity;
+    index_t total = constant_, part = 0;
+    bool overflow = false;
+    for (const term& t : terms_) {
+      overflow |= __builtin_mul_overflow(t.factor, t.symbol->capacity, &part);
+      overflow |= __builtin_add_overflow(total, part, &total);
+    }
+    if (overflow) raise("E-SHAPE-OVERFLOW", "an extent with run-time length \"", terms_[0].symbol->name, "\" of capacity ", terms_[0].symbol->capacity, " has more than 2^63 elements; lower the capacity");
     return total;
   }
 

@@ -41,7 +41,11 @@ class batch_decoder {
 
   /// Prompt and new tokens of each sequence. errors: E-DECODE-PROMPT, E-DECODE-CAPACITY
   std::vector<std::vector<std::int32_t>> generate(const std::vector<std::vector<std::int32_t>>& prompts, const batch_options& o) {
-    if (index_t(prompts.size()) != B_ || prompts[0].empty()) raise("E-DECODE-PROMPT", "batch_decoder::generate: ", prompts.size(), " prompts; the decoder was made for ", B_, " that aren't empty");
+    if (index_t(prompts.size()) != B_ || B_ < 1 || prompts[0].empty()) raise("E-DECODE-PROMPT", "batch_decoder::generate: ", prompts.size(), " prompts; the decoder was made for ", B_, " that aren't empty");
+    if (!o.temperatures.empty() && index_t(o.temperatures.size()) != B_) raise("E-DECODE-PROMPT", "batch_decoder::generate: ", o.temperatures.size(), " temperatures for ", B_, " prompts; give one each, or none for greedy decoding");
+    for (const double t : o.temperatures)
+      if (!(t >= 0) || std::isinf(t)) raise("E-DECODE-PROMPT", "batch_decoder::generate: a temperature is ", t, "; expected a number of at least 0");
+    if (o.new_tokens < 0) raise("E-DECODE-PROMPT", "batch_decoder::generate: ", o.new_tokens, " new tokens; expected 0 or more");
     const std::size_t P = prompts[0].size();
     for (const auto& p : prompts)
       if (p.size() != P) raise("E-DECODE-PROMPT", "batch_decoder::generate: prompts of ", P, " and ", p.size(), " tokens; all must have one length");

@@ -69,8 +69,10 @@ class drafter_session {
 };
 
 inline drafter_session::drafter_session(const drafter_config& config, const weight_map& weights, device target, dtype type, drafter_session_options options)
-    : config_(config), options_(options), type_(type), context_(tokens(std::min(options.chunk, options.capacity), "m")), block_(tokens(config.block_size, "n")),
-      past_(tokens(options.capacity, "past")) {
+    : config_(config), options_(options), type_(type), context_(tokens(std::max<index_t>(0, std::min(options.chunk, options.capacity)), "m")), block_(tokens(config.block_size, "n")),
+      past_(tokens(std::max<index_t>(0, options.capacity), "past")) {
+  if (options_.capacity < 1 || options_.chunk < 1)
+    raise("E-DECODE-CAPACITY", "drafter_session with capacity ", options_.capacity, " and chunk ", options_.chunk, "; both are token counts of at least 1");
   const index_t width = index_t(config_.target_layer_ids.size()) * config_.target_hidden;
   const value features = graph_.input("features", type_, {1, context_, width}), context_positions = graph_.input("context_positions", i32, {1, context_});
   const value block_ids = graph_.input("block_ids", i32, {1, block_}), block_positions = graph_.input("block_positions", i32, {1, block_});

@@ -50,7 +50,8 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) { retur
 
 inline void check_generation(const target_session& target, std::span<const std::int32_t> prompt, const generation_options& o) {
   if (prompt.empty()) raise("E-DECODE-PROMPT", "decoding: the prompt is empty; give at least one token");
-  if (o.new_tokens < 0 || o.temperature < 0) raise("E-DECODE-PROMPT", "decoding: ", o.new_tokens, " new tokens at temperature ", o.temperature, "; both must be at least 0");
+  if (o.new_tokens < 0 || !(o.temperature >= 0) || std::isinf(o.temperature))
+    raise("E-DECODE-PROMPT", "decoding: ", o.new_tokens, " new tokens at temperature ", o.temperature, "; both must be numbers of at least 0");
   if (target.length() != 0) raise("E-DECODE-PROMPT", "decoding: the target's cache holds ", target.length(), " tokens; crop(0) it before a new prompt");
 }
 
@@ -95,6 +96,8 @@ inline generation generate_speculative(target_session& target, drafter_session& 
   if (c.vocab_size != target.config().vocab_size || c.target_hidden != target.config().sizes.hidden)
     raise("E-MODEL-CONFIG", "speculative decoding: the drafter was made for a target of hidden size ", c.target_hidden, " and ", c.vocab_size, " tokens, this one has ",
           target.config().sizes.hidden, " and ", target.config().vocab_size);
+  if (c.target_layer_ids != target.taps())
+    raise("E-MODEL-CONFIG", "speculative decoding: the drafter reads the target's layers ", c.target_layer_ids, " but the session returns ", target.taps(), "; set target_session_options::taps to the drafter's target_layer_ids");
   counted_random random(o.seed, 0x5bec, 0, o.sample);
   generation g;
   g.ids.assign(prompt.begin(), prompt.end());

@@ -27,6 +27,7 @@ struct target_session_options {
 class target_session {
  public:
   /// weights  on the plan's device and of dtype `type` (bind_weights)
+  /// errors   E-DECODE-CAPACITY, E-MODEL-CONFIG for a tap that is no layer
   target_session(const decoder_config& config, const weight_map& weights, device target, dtype type, target_session_options options = {});
   target_session(const target_session&) = delete;
 
@@ -38,6 +39,8 @@ class target_session {
   target_output read(std::span<const std::int32_t> ids);
 
   const decoder_config& config() const { return config_; }
+  /// Layers whose output `read` returns.
+  const std::vector<index_t>& taps() const { return options_.taps; }
   /// Where the time went (executor::profile).
   std::string profile() const { return run_->profile(); }
 
@@ -53,8 +56,10 @@ class target_session {
 };
 
 inline target_session::target_session(const decoder_config& config, const weight_map& weights, device target, dtype type, target_session_options options)
-    : config_(config), options_(std::move(options)), type_(type), tokens_(tokens(std::min(options_.chunk, options_.capacity), "n")), past_(tokens(options_.capacity, "past")) {
+    : config_(config), options_(std::move(options)), type_(type), tokens_(tokens(std::max<index_t>(0, std::min(options_.chunk, options_.capacity)), "n")), past_(tokens(std::max<index_t>(0, options_.capacity), "past")) {
   using namespace symbols;
+  if (options_.capacity < 1 || options_.chunk < 1)
+    raise("E-DECODE-CAPACITY", "target_session with capacity ", options_.capacity, " and chunk ", options_.chunk, "; both are token counts of at least 1");
   const value ids = graph_.input("ids", i32, {1, tokens_}), positions = graph_.input("positions", i32, {1, tokens_});
   const decoder_weights w = declare_decoder(graph_, config_, type_, type_);
   decoder_options o{.mask = any_mask(kv <= q + past_argument_, "cached causal"), .taps = options_.taps};

@@ -217,7 +217,7 @@ class reverse_mode {
 /// loss     one element, f32 or f64
 /// returns  one value per wanted one, of its shape. fp32 where it is the sum of many 16-bit contributions; zeros where
 ///          the loss does not depend on it
-/// errors   E-GRAPH-LOSS, E-GRAPH-GRADIENT
+/// errors   E-GRAPH-LOSS, E-GRAPH-GRADIENT, E-GRAPH-OWNER
 /// source   Griewank and Walther 2008, section 3.2 (reverse accumulation)
 inline std::vector<value> gradient(const value& loss, const std::vector<value>& wanted) {
   dim elements(1);
@@ -225,6 +225,8 @@ inline std::vector<value> gradient(const value& loss, const std::vector<value>& 
   if (!(elements == dim(1)) || !is_real(loss.type()))
     raise("E-GRAPH-LOSS", "gradient: the loss is ", name_of(loss.type()), " ", to_text(loss.dims()), "; expected one real number, e.g. mean(x) over all axes");
   graph& g = loss.owner();
+  for (const value& v : wanted)
+    if (&v.owner() != &g) raise("E-GRAPH-OWNER", "gradient: a value whose gradient is wanted belongs to another graph than the loss; name parameters of the loss's own graph");
   detail::reverse_mode reverse(g, wanted);
   program p;
   p.roots = {build_constant(p, 1.0)};

@@ -42,7 +42,7 @@ class value {
   value(graph* g, int node, int output) : graph_(g), node_(node), output_(output) {}
 
   explicit operator bool() const { return graph_ != nullptr; }
-  graph& owner() const { return *graph_; }
+  graph& owner() const { return checked(); }
   int node() const { return node_; }
   int output() const { return output_; }
 
@@ -58,6 +58,11 @@ class value {
   }
 
  private:
+  graph& checked() const {
+    if (graph_ == nullptr) raise("E-GRAPH-OWNER", "a value that was never computed is used: it belongs to no graph; assign it the result of an operation first");
+    return *graph_;
+  }
+
   graph* graph_ = nullptr;
   int node_ = -1, output_ = 0;
 };
@@ -189,6 +194,7 @@ class graph {
 
   /// Marks a value as a result that runs keep and `executor::output(name)` returns.
   void output(std::string name, value v) {
+    if (&v.owner() != this) raise("E-GRAPH-OWNER", "output(\"", name, "\"): the value belongs to another graph; mark results on the graph that they were built in");
     for (const auto& [known, unused] : outputs_)
       if (known == name) raise("E-GRAPH-NAME", "output(\"", name, "\"): the graph has an output of that name already; names are unique");
     outputs_.emplace_back(std::move(name), value_ref{v.node(), v.output()});
@@ -239,6 +245,6 @@ class graph {
   std::vector<std::pair<std::string, value_ref>> outputs_;
 };
 
-inline const value_info& value::info() const { return graph_->info({node_, output_}); }
+inline const value_info& value::info() const { return checked().info({node_, output_}); }
 
 }  // namespace samite

@@ -38,17 +38,17 @@ inline void append_node_text(std::string& out, const graph& g, std::size_t i) {
   const graph_node& n = g.nodes()[i];
   for (std::size_t o = 0; o < n.outputs.size(); ++o) {
     if (o != 0) out += ", ";
-    out += "%" + concat_text(i);
-    if (n.outputs.size() > 1) out += "." + concat_text(o);
-    out += " " + std::string(name_of(n.outputs[o].type)) + to_text(n.outputs[o].dims);
+    out += concat_text("%", i);
+    if (n.outputs.size() > 1) out += concat_text(".", o);
+    out += concat_text(" ", name_of(n.outputs[o].type), to_text(n.outputs[o].dims));
   }
-  out += " = " + std::string(n.type_name()) + "(";
+  out += concat_text(" = ", n.type_name(), "(");
   for (std::size_t k = 0; k < n.inputs.size(); ++k) {
     if (k != 0) out += ", ";
-    out += "%" + concat_text(n.inputs[k].node);
-    if (g.node(n.inputs[k].node).outputs.size() > 1) out += "." + concat_text(n.inputs[k].output);
+    out += concat_text("%", n.inputs[k].node);
+    if (g.node(n.inputs[k].node).outputs.size() > 1) out += concat_text(".", n.inputs[k].output);
   }
-  out += ")  \"" + n.label + "\"\n";
+  out += concat_text(")  \"", n.label, "\"\n");
 }
 }  // namespace detail
 
@@ -57,7 +57,7 @@ inline std::string print(const graph& g) {
   std::string out;
   for (std::size_t i = 0; i < g.nodes().size(); ++i) detail::append_node_text(out, g, i);
   for (const auto& [name, ref] : g.outputs())
-    out += "output \"" + name + "\" = %" + concat_text(ref.node) + (g.node(ref.node).outputs.size() > 1 ? "." + concat_text(ref.output) : "") + "\n";
+    out += concat_text("output \"", name, "\" = %", ref.node, g.node(ref.node).outputs.size() > 1 ? concat_text(".", ref.output) : std::string(), "\n");
   return out;
 }
 

@@ -32,10 +32,21 @@ inline double read_rope_theta(const json_value& json, const std::string& path, b
   return 10000.0;
 }
 
+inline void check_rope_theta(double theta, const std::string& path) {
+  if (!(theta > 0) || std::isinf(theta)) raise("E-MODEL-CONFIG", path, ": rope_theta is ", theta, "; expected a positive number");
+}
+
 inline index_t positive(const json_value& json, const std::string& path, std::string_view key, std::optional<index_t> otherwise = {}) {
   const index_t found = json.integer(key, otherwise);
   if (found < 1 || found > (index_t(1) << 31)) raise("E-MODEL-CONFIG", path, ": ", key, " is ", found, "; expected a whole number from 1 to 2^31");
   return found;
+}
+
+/// Layers of the largest models in use are some hundreds; a number beyond 10000 is a damaged file.
+inline index_t layer_count(const json_value& json, const std::string& path) {
+  const index_t layers = positive(json, path, "num_hidden_layers");
+  if (layers > 10000) raise("E-MODEL-CONFIG", path, ": num_hidden_layers is ", layers, "; expected 1 to 10000");
+  return layers;
 }
 
 inline layer_sizes read_sizes(const json_value& json, const std::string& path) {
@@ -90,9 +101,10 @@ SAMITE_IMPL decoder_config read_decoder_config(const json_value& json, const std
   decoder_config c;
   c.sizes = detail::read_sizes(json, path);
   c.vocab_size = detail::positive(json, path, "vocab_size");
-  c.layers = detail::positive(json, path, "num_hidden_layers");
+  c.layers = detail::layer_count(json, path);
   c.max_positions = detail::positive(json, path, "max_position_embeddings", 32768);
   c.rope_theta = detail::read_rope_theta(json, path, false);
+  detail::check_rope_theta(c.rope_theta, path);
   c.tied = json.boolean("tie_word_embeddings", false);
   if (json.boolean("use_sliding_window", false)) raise("E-MODEL-CONFIG", path, ": use_sliding_window is true; sliding targets are not served");
   return c;
@@ -135,6 +147,7 @@ SAMITE_IMPL drafter_config read_drafter_config(const json_value& json, const std
   c.output_multiplier = real("output_multiplier", 1);
   c.final_logit_softcapping = real("final_logit_softcapping", 0);
   c.rope_theta = nested != nullptr && detail::find_set(*nested, "rope_theta") ? nested->number("rope_theta") : detail::read_rope_theta(json, path, true);
+  detail::check_rope_theta(c.rope_theta, path);
   for (const char* key : {"sample_from_anchor", "attention_sink_bias", "causal_head"})
     if (flag(key).value_or(false)) raise("E-MODEL-CONFIG", path, ": ", key, " is true; drafters with it are not served");
   if (c.block_size < 1 || c.block_size > 1024) raise("E-MODEL-CONFIG", path, ": block_size is ", c.block_size, "; expected 1 to 1024");
@@ -152,7 +165,7 @@ SAMITE_IMPL drafter_config read_drafter_config(const json_value& json, const std
   if (c.target_layer_ids.empty()) raise("E-MODEL-CONFIG", path, ": target_layer_ids is empty; a drafter reads at least one target layer");
 
   // Window and causality, resolved as the reference implementation does.
-  const index_t layers = detail::positive(json, path, "num_hidden_layers");
+  const index_t layers = detail::layer_count(json, path);
   const json_value* types = detail::find_set(json, "layer_types");
   if (types != nullptr && index_t(types->items().size()) != layers)
     raise("E-MODEL-CONFIG", path, ": layer_types has ", types->items().size(), " entries but num_hidden_layers is ", layers);

@@ -44,16 +44,22 @@ struct decoder_options {
   std::vector<layer_cache> caches{};
 };
 
+/// Masks or caches come one a layer; a list of another length would leave layers without theirs.
+inline void check_layer_parts(const char* model, const char* parts, std::size_t given, std::size_t layers) {
+  if (given != layers) raise("E-MODEL-LAYERS", model, ": ", given, " ", parts, " for ", layers, " layers; give one a layer, in their order");
+}
+
 /// The decoder's forward.
 ///
 /// ids [B,S] i32, positions [B,S] i32 (absolute)
-/// errors  E-MODEL-CONFIG for a tap that is no layer of this decoder
+/// errors  E-MODEL-CONFIG for a tap that is no layer of this decoder, E-MODEL-LAYERS unless there is a cache a layer or none
 /// source  Qwen3 technical report, arXiv:2505.09388, section 2; checkpoints of the transformers library
 inline decoder_result decoder(const value& ids, const value& positions, const decoder_weights& w, const decoder_config& c, const decoder_options& options = {}) {
   const layer_sizes& n = c.sizes;
   for (index_t tap : options.taps)
     if (tap < 0 || tap >= index_t(w.layers.size()))
       raise("E-MODEL-CONFIG", "decoder: the output of layer ", tap, " is asked for but the model has layers 0 to ", index_t(w.layers.size()) - 1, "; the drafter was made for another target");
+  if (!options.caches.empty()) check_layer_parts("decoder", "caches", options.caches.size(), w.layers.size());
   value x = embedding(w.embedding, ids, "embed");
   const rope_angles angles = make_rope(positions, n.head_dim, c.rope_theta, x.type());
   decoder_result result;
@@ -63,7 +69,7 @@ inline decoder_result decoder(const value& ids, const value& positions, const de
     const std::string name = "layer " + std::to_string(i);
     const value normed = rms_norm(x, l.input_norm, n.norm_eps, "attention_norm");
     value k = project_keys(normed, l, n, angles), v = project_values(normed, l, n);
-    if (i < options.caches.size()) {
+    if (!options.caches.empty()) {
       const layer_cache& cache = options.caches[i];
       k = append(cache.keys, k, 1, cache.length), v = append(cache.values, v, 1, cache.length);
     }

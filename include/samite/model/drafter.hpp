@@ -47,10 +47,14 @@ struct drafter_options {
 /// context            [B,S,H] from fuse_features;  context_positions [B,S] i32
 /// block              [B,M,H] embeddings of the block tokens (target's table);  block_positions [B,M] i32
 ///
+/// errors  E-MODEL-LAYERS unless there is a mask a layer, and a cache a layer or none
+///
 /// Context and block share the key and value projections; context rows take no input norm and have no queries.
 inline drafter_result drafter(const value& context, const value& context_positions, const value& block, const value& block_positions, const drafter_weights& w,
                               const drafter_config& c, const drafter_options& options) {
   const layer_sizes& n = c.sizes;
+  check_layer_parts("drafter", "masks", options.masks.size(), w.layers.size());
+  if (!options.caches.empty()) check_layer_parts("drafter", "caches", options.caches.size(), w.layers.size());
   const dtype type = block.type();
   const rope_angles context_angles = make_rope(context_positions, n.head_dim, c.rope_theta, type);
   const rope_angles block_angles = make_rope(block_positions, n.head_dim, c.rope_theta, type);
@@ -61,11 +65,11 @@ inline drafter_result drafter(const value& context, const value& context_positio
     const value u = rms_norm(x, l.input_norm, n.norm_eps, "attention_norm");
     value k = concat({project_keys(context, l, n, context_angles), project_keys(u, l, n, block_angles)}, 1);
     value v = concat({project_values(context, l, n), project_values(u, l, n)}, 1);
-    if (i < options.caches.size()) {
+    if (!options.caches.empty()) {
       const layer_cache& cache = options.caches[i];
       k = append(cache.keys, k, 1, cache.length), v = append(cache.values, v, 1, cache.length);
     }
-    const value attended = dense(attend(project_queries(u, l, n, block_angles), k, v, options.masks.at(i), "draft layer " + std::to_string(i)), l.o, "o");
+    const value attended = dense(attend(project_queries(u, l, n, block_angles), k, v, options.masks[i], "draft layer " + std::to_string(i)), l.o, "o");
     x = let(x + attended, {.label = "attention_residual"});
     result.attended.push_back(attended);
     x = feed_forward(x, l, n);

@@ -81,11 +81,13 @@ namespace detail {
 /// Arena slots start at multiples of this, so that vector loads and TMA are aligned whatever the dtype.
 inline constexpr std::size_t arena_alignment = 256;
 
+inline constexpr std::size_t most_bytes = std::size_t(1) << 62;
+
 inline std::size_t capacity_bytes(const value_info& info) {
   __int128 total = __int128(size_of(info.type));
   for (const dim& d : info.dims) {
     total *= d.capacity();
-    if (total > (__int128(1) << 62)) raise("E-SHAPE-OVERFLOW", "a value of shape ", to_text(info.dims), " needs more than 2^62 bytes at capacity; lower a capacity");
+    if (total > __int128(most_bytes)) raise("E-SHAPE-OVERFLOW", "a value of shape ", to_text(info.dims), " needs more than 2^62 bytes at capacity; lower a capacity");
   }
   return (std::size_t(total) + arena_alignment - 1) / arena_alignment * arena_alignment;
 }
@@ -126,6 +128,8 @@ inline std::size_t plan::pack(std::vector<lifetime>& items) {
       if (at + item.bytes <= other->offset) break;
       at = std::max(at, other->offset + other->bytes);
     }
+    if (at + item.bytes > detail::most_bytes)  // at is at most that, so that the sum is exact
+      raise("E-SHAPE-OVERFLOW", "the plan's intermediates need more than 2^62 bytes at capacity; lower a capacity");
     item.offset = at;
     top = std::max(top, at + item.bytes);
     placed.push_back(&item);

@@ -58,14 +58,17 @@ class cpu_backend final : public backend {
  private:
   void fused(const launch& l, const fused_node& a) {
     const extents domain = evaluate(a.domain, l.lengths);
-    auto found = kernels_.find(&l.node);
-    if (found == kernels_.end()) found = kernels_.emplace(&l.node, make_kernel(l, a)).first;
-    std::visit([&](const auto& kernel) { kernel.run(l.inputs, l.outputs, domain); }, found->second);
+    std::visit([&](const auto& kernel) { kernel.run(l.inputs, l.outputs, domain); }, kernel_of(l, a));
   }
 
   using any_kernel = std::variant<row_kernel<float>, row_kernel<double>>;
+  struct known_kernel {
+    std::vector<char> varies;
+    bool in_double;
+    any_kernel kernel;  // keeps its program alive, so that no other program gets the address by which it is found
+  };
 
-  static any_kernel make_kernel(const launch& l, const fused_node& a) {
+  const any_kernel& kernel_of(const launch& l, const fused_node& a) {
     // What varies is a matter of the declared shapes: a run-time length of 1 is still a column axis.
     std::vector<char> varies;
     bool in_double = false;
@@ -76,8 +79,12 @@ class cpu_backend final : public backend {
       in_double = in_double || l.inputs[i].type == dtype::f64;
     }
     for (const value_info& out : l.node.outputs) in_double = in_double || out.type == dtype::f64;
-    if (in_double) return row_kernel<double>(a.fn, std::move(varies));
-    return row_kernel<float>(a.fn, std::move(varies));
+    std::vector<std::unique_ptr<known_kernel>>& known = kernels_[a.fn.get()];
+    for (const auto& k : known)
+      if (k->in_double == in_double && k->varies == varies) return k->kernel;
+    any_kernel made = in_double ? any_kernel(row_kernel<double>(a.fn, varies)) : any_kernel(row_kernel<float>(a.fn, varies));
+    known.push_back(std::make_unique<known_kernel>(known_kernel{std::move(varies), in_double, std::move(made)}));
+    return known.back()->kernel;
   }
 
   /// A matrix operand in the dtype that the product is computed in.
@@ -96,7 +103,9 @@ class cpu_backend final : public backend {
   static void product_in(const launch& l, const matmul_node& a) {
     const tensor_view &x = l.inputs[0], &w = l.inputs[1], &y = l.outputs[0];
     const index_t x_columns = x.dims.back(), w_columns = w.dims.back();
-    const index_t x_rows = x_columns == 0 ? 0 : x.size() / x_columns, w_rows = w_columns == 0 ? 0 : w.size() / w_columns;
+    // Not size / columns: a product over no elements is zero at every one of its rows.
+    const auto rows_of = [](const tensor_view& v) { return count(std::span(v.dims).first(v.dims.size() - 1)); };
+    const index_t x_rows = rows_of(x), w_rows = rows_of(w);
     const index_t m = a.trans_a ? x_columns : x_rows, k = a.trans_a ? x_rows : x_columns, n = a.trans_b ? w_rows : w_columns;
     std::vector<T> x_store, w_store, y_store;
     const T *xd = as_real(x, x_store), *wd = as_real(w, w_store);
@@ -163,7 +172,7 @@ class cpu_backend final : public backend {
     copy_strided(l.inputs[0], narrowed(l.outputs[0], a.axis, evaluate(a.before, l.lengths), l.inputs[0].dims[std::size_t(a.axis)]));
   }
 
-  std::unordered_map<const graph_node*, any_kernel> kernels_;
+  std::unordered_map<const program*, std::vector<std::unique_ptr<known_kernel>>> kernels_;
   attention_maps maps_;
 };
 

@@ -25,7 +25,7 @@ class executor {
   /// Binds a tensor to an input, parameter or state by name; it is shared, not copied. Its extents give the run-time
   /// lengths. A host tensor bound to an input of a CUDA plan is copied to the device at each step.
   ///
-  /// errors  E-RUN-NAME, E-RUN-DTYPE, E-RUN-SHAPE, E-RUN-CAPACITY
+  /// errors  E-RUN-NAME, E-RUN-UNBOUND, E-RUN-DTYPE, E-RUN-SHAPE, E-RUN-CAPACITY, E-RUN-DEVICE
   void bind(const std::string& name, tensor t);
 
   /// Sets a run-time length that no bound shape holds, e.g. how many rows of a cache are in use.

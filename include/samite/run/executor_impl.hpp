@@ -60,6 +60,7 @@ SAMITE_IMPL void executor::bind(const std::string& name, tensor t) {
   const int id = find_source(name);
   const graph_node& n = plan_.source().node(id);
   const value_info& info = n.outputs[0];
+  if (t.is_empty()) raise("E-RUN-UNBOUND", "bind(\"", name, "\"): the tensor holds nothing; make one of the declared shape ", to_text(info.dims), " first");
   if (t.type() != info.type)
     raise("E-RUN-DTYPE", "bind(\"", name, "\"): the tensor is ", name_of(t.type()), " but the graph declares ", name_of(info.type), "; convert it with to_dtype");
   const auto wrong_shape = [&] {

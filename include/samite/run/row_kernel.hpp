@@ -73,11 +73,11 @@ class row_kernel {
 
   void run(std::span<const tensor_view> inputs, std::span<const tensor_view> outputs, const extents& domain) const {
     const index_t columns = domain.empty() ? 1 : domain.back();
-    const index_t rows = columns == 0 ? 0 : count(domain) / columns;
-    if (rows == 0 || columns == 0) return;
+    const index_t rows = domain.empty() ? 1 : count(std::span(domain).first(domain.size() - 1));
+    if (rows == 0) return;  // rows without columns still have their sums and extremes
     std::vector<row_access> in;
     for (const tensor_view& v : inputs) in.push_back(access_rows(v, domain));
-    const index_t block = std::max<index_t>(1, block_elements / columns);
+    const index_t block = block_elements / std::clamp<index_t>(columns, 1, block_elements);
     const std::vector<double> arguments = read_arguments();
     parallel_for((rows + block - 1) / block, [&](index_t i) {
       const index_t first = i * block;
@@ -128,7 +128,7 @@ class row_kernel {
   void run_block(const std::vector<row_access>& in, std::span<const tensor_view> outputs, const std::vector<double>& arguments,
                  index_t first, index_t rows, index_t columns, index_t block) const {
     static thread_local scratch memory;
-    const std::size_t stride = (std::size_t(block * columns) * element_bytes_ + 63) / 64 * 64;
+    const std::size_t stride = (std::size_t(block * std::max<index_t>(1, columns)) * element_bytes_ + 63) / 64 * 64;
     if (memory.memory.size() < stride * std::size_t(registers_) + 64) memory.memory.resize(stride * std::size_t(registers_) + 64);
     std::byte* base = memory.memory.data();
     base += (64 - reinterpret_cast<std::uintptr_t>(base) % 64) % 64;
@@ -239,6 +239,7 @@ class row_kernel {
     void*& out = at[std::size_t(&n - fn_->nodes().data())];
     const std::size_t bytes = n.kind == value_kind::boolean ? 1 : n.kind == value_kind::index ? sizeof(index_t) : sizeof(T);
     if (!full(a)) return void(std::memcpy(out, at[std::size_t(a)], bytes * std::size_t(f.rows)));
+    if (f.columns == 0) return;
     const index_t shift = floor_mod(n.imm, f.columns);
     for (index_t r = 0; r < f.rows; ++r) {
       const std::byte* from = static_cast<const std::byte*>(at[std::size_t(a)]) + std::size_t(r * f.columns) * bytes;

@@ -1,20 +1,25 @@
 // samite/train/baseline.hpp: a Witten-Bell byte model: what any trained target must beat.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include <samite/core/error.hpp>
+
 namespace samite {
 
 /// Interpolated byte model of orders 0 to `order`:  P_k(c) = (n(ctx c) + d(ctx) P_{k-1}(c)) / (n(ctx) + d(ctx)), where n counts
 /// and d is the number of different followers; order 0 falls back to 1/256.
 ///
+/// errors  E-DATA-TEXT unless the order is 0 to 8
 /// source  Witten and Bell 1991, IEEE Trans. Information Theory 37(4), method C
 class byte_model {
  public:
-  byte_model(std::span<const std::uint8_t> text, int order) : order_(order), contexts_(std::size_t(order) + 1) {
+  byte_model(std::span<const std::uint8_t> text, int order) : order_(order), contexts_(std::size_t(std::clamp(order, 0, 8)) + 1) {
+    if (order < 0 || order > 8) raise("E-DATA-TEXT", "byte_model of order ", order, ": contexts of 0 to 8 bytes are served");
     for (std::size_t i = 0; i < text.size(); ++i)
       for (int k = 0; k <= order_ && std::size_t(k) <= i; ++k) {
         followers& f = contexts_[std::size_t(k)][key(text, i, k)];

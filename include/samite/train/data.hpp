@@ -40,6 +40,7 @@ inline byte_corpus load_corpus(const std::string& path, index_t least_bytes) {
 
 /// `count` windows of `length` bytes of a text: the choice depends on (seed, step) alone.
 inline std::vector<std::span<const std::uint8_t>> choose_windows(std::span<const std::uint8_t> text, index_t count, index_t length, std::uint64_t seed, index_t step) {
+  if (count < 0 || length < 1) raise("E-DATA-TEXT", count, " windows of ", length, " bytes are asked for; expected 0 or more of at least 1 byte");
   if (index_t(text.size()) < length) raise("E-DATA-TEXT", "windows of ", length, " bytes of a text of ", text.size(), " bytes; use shorter windows or a longer text");
   counted_random random(seed, 0x31d0, std::uint32_t(step));
   std::vector<std::span<const std::uint8_t>> windows;

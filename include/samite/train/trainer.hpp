@@ -122,7 +122,7 @@ inline void trainer::accumulate() {
 
 inline void trainer::update(double denominator) {
   if (batches_ == 0) raise("E-TRAIN-ORDER", "trainer::update: no batch was accumulated since the last update");
-  if (!(denominator >= 0)) raise("E-TRAIN-ORDER", "trainer::update: the denominator is ", denominator, "; expected a sum of weights");
+  if (!(denominator >= 0) || std::isinf(denominator)) raise("E-TRAIN-ORDER", "trainer::update: the denominator is ", denominator, "; expected a sum of weights");
   const double t = double(step_count_ + 1);
   // An update without a single supervised token changes nothing but the step count.
   optimize_->bind("scale", scalar_input(denominator > 0 ? 1 / denominator : 0));
