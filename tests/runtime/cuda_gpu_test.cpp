@@ -35,7 +35,8 @@ TEST_CASE("tensors travel to the device and back unchanged") {
   CHECK_THROWS_WITH_AS(there.data<std::int32_t>(), doctest::Contains("E-TENSOR-DEVICE"), samite::error);
   const tensor back = second.to_host();
   for (index_t i = 0; i < 1000; ++i) CHECK(back.data<std::int32_t>()[i] == i * i);
-  for (float value : tensor::on(device, f32, {65}).to_host().values<float>()) CHECK(value == 0);
+  const tensor zeros = tensor::on(device, f32, {65}).to_host();  // named: the loop reads its memory
+  for (float value : zeros.values<float>()) CHECK(value == 0);
   CHECK(tensor::on(device, f32, {0}).to_host().elements() == 0);
 }
 
