@@ -131,5 +131,6 @@ TEST_CASE("a product of nothing (k = 0) is zero for beta 0") {
   const tensor c = tensor::from({2, 2}, std::vector<float>{1, 2, 3, 4}).to(device);
   blas.matmul(stream, {.type = f32, .m = 2, .n = 2, .k = 0, .lda = 1, .ldb = 2, .c = c.address(), .ldc = 2});
   stream.synchronize();
-  for (float value : c.to_host().values<float>()) CHECK(value == 0);
+  const tensor read = c.to_host();
+  for (float value : read.values<float>()) CHECK(value == 0);
 }
