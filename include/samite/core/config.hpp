@@ -20,3 +20,11 @@
 #define SAMITE_RESTRICT
 #define SAMITE_INLINE inline
 #endif
+
+// Functions in *_impl.hpp headers: inline where a program includes them, ordinary in the one unit that compiles them for a
+// program built with SAMITE_SPLIT.
+#ifdef SAMITE_IMPLEMENT
+#define SAMITE_IMPL
+#else
+#define SAMITE_IMPL inline
+#endif

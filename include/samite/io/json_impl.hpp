@@ -9,12 +9,6 @@
 #include <samite/io/file.hpp>
 #include <samite/io/json.hpp>
 
-#ifdef SAMITE_IMPLEMENT
-#define SAMITE_IMPL
-#else
-#define SAMITE_IMPL inline
-#endif
-
 namespace samite {
 
 SAMITE_IMPL json_value json_value::object(std::vector<member> members) {

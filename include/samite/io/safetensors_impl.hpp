@@ -7,12 +7,6 @@
 #include <samite/io/json.hpp>
 #include <samite/io/safetensors.hpp>
 
-#ifdef SAMITE_IMPLEMENT
-#define SAMITE_IMPL
-#else
-#define SAMITE_IMPL inline
-#endif
-
 namespace samite {
 namespace detail {
 

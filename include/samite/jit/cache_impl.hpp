@@ -16,12 +16,6 @@
 #include <samite/io/file.hpp>
 #include <samite/jit/cache.hpp>
 
-#ifdef SAMITE_IMPLEMENT
-#define SAMITE_IMPL
-#else
-#define SAMITE_IMPL inline
-#endif
-
 namespace samite {
 namespace detail {
 

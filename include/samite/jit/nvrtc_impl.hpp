@@ -13,12 +13,6 @@
 #include <samite/jit/cache.hpp>
 #include <samite/jit/nvrtc.hpp>
 
-#ifdef SAMITE_IMPLEMENT
-#define SAMITE_IMPL
-#else
-#define SAMITE_IMPL inline
-#endif
-
 namespace samite {
 namespace detail {
 

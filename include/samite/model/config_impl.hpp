@@ -5,12 +5,6 @@
 
 #include <samite/model/config.hpp>
 
-#ifdef SAMITE_IMPLEMENT
-#define SAMITE_IMPL
-#else
-#define SAMITE_IMPL inline
-#endif
-
 namespace samite {
 namespace detail {
 

@@ -9,12 +9,6 @@
 #include <samite/run/strided.hpp>
 #include <samite/runtime/blas.hpp>
 
-#ifdef SAMITE_IMPLEMENT
-#define SAMITE_IMPL
-#else
-#define SAMITE_IMPL inline
-#endif
-
 namespace samite {
 namespace detail {
 

@@ -14,12 +14,6 @@
 #include <samite/run/cuda_strided.hpp>
 #include <samite/runtime/cublaslt.hpp>
 
-#ifdef SAMITE_IMPLEMENT
-#define SAMITE_IMPL
-#else
-#define SAMITE_IMPL inline
-#endif
-
 namespace samite {
 namespace detail {
 

@@ -11,12 +11,6 @@
 #endif
 #include <samite/run/executor.hpp>
 
-#ifdef SAMITE_IMPLEMENT
-#define SAMITE_IMPL
-#else
-#define SAMITE_IMPL inline
-#endif
-
 namespace samite {
 
 SAMITE_IMPL std::shared_ptr<backend> make_backend(const device& target) {
