@@ -32,6 +32,7 @@ int run_program(CLI::App& app, int argc, char** argv, Work work) {
   try {
     app.parse(argc, argv);
     work();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) samite::raise("E-FILE-WRITE", "writing to the standard output failed; is the disk full?");
     return 0;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);

@@ -2,7 +2,8 @@
 //
 // Run:     ./examples/quickstart.sh [--device cpu|cuda] [--text FILE] [--train-target] [--report FILE]
 // Expect:  the training mask, progress lines, two continuations and a report; trained models stay in --output.
-#include "jobs.hpp"
+#include "decode_job.hpp"
+#include "drafter_job.hpp"
 
 int main(int argc, char** argv) {
   CLI::App app{"Draws the training mask, trains a drafter against a frozen target and decodes with both."};
@@ -49,17 +50,21 @@ int main(int argc, char** argv) {
 
     std::printf("\n=== report ===\n");
     std::printf("target, held-out bits per byte      %.3f  (Witten-Bell of orders 0-2: %.3f, 0-4: %.3f)\n", bits, baseline, byte_model(corpus.training(), 4).bits_per_byte(corpus.held_out()));
-    std::printf("draft accuracy by position          ");
-    for (double a : drafted.position_accuracy) std::printf(" %.3f", a);
-    std::printf("\n");
+    const auto print_by_position = [](const char* name, const std::vector<double>& shares) {
+      std::printf("%-36s", name);
+      for (double share : shares) std::printf(" %.3f", share);
+      std::printf("\n");
+    };
+    print_by_position("draft accuracy by position", drafted.position_accuracy);
+    if (!drafted.position_agreement.empty()) print_by_position("draft agreement with the target", drafted.position_agreement);
     example::print_report(decoded);
     std::printf("models                              %s, %s\nseconds                             %.1f\n", target.c_str(), ds.output.c_str(), seconds);
     if (report_file.empty()) return;
-    json_value::array accuracy;
-    for (double a : drafted.position_accuracy) accuracy.emplace_back(a);
+    const auto list = [](const std::vector<double>& shares) { return json_value(json_value::array(shares.begin(), shares.end())); };
     write_file(report_file, to_json(json_value::object({{"bits_per_byte", bits},
                                                         {"baseline_bits_per_byte", baseline},
-                                                        {"position_accuracy", json_value(std::move(accuracy))},
+                                                        {"position_accuracy", list(drafted.position_accuracy)},
+                                                        {"position_agreement", list(drafted.position_agreement)},
                                                         {"acceptance_length", decoded.acceptance},
                                                         {"acceptance_length_t1", decoded.acceptance_t1},
                                                         {"distinct_4gram", decoded.distinct_4gram},

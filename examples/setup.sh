@@ -28,10 +28,20 @@ samite_missing_packages() {
   [ -n "$(samite_library_paths 'libopenblas\.so\.0')" ] || printf 'libopenblas0-pthread '
 }
 
-# Installs what is missing. Never fails by itself: the build that follows says what it lacks.
-samite_install_packages() {
-  local packages sudo=
-  packages=$(samite_missing_packages "$@")
+# Installs what is missing; "$@" adds names as program:package.
+samite_install_packages() { samite_apt_install "$(samite_missing_packages "$@")"; }
+
+# Whether clang++ is there with the libraries that sanitizers and fuzzers link.
+samite_clang_sanitizes() {
+  [ -e build/clang_sanitizes ] && return 0
+  command -v clang++ >/dev/null 2>&1 || return 1
+  mkdir -p build
+  printf 'int main() {}\n' | clang++ -x c++ -fsanitize=address,undefined - -o build/clang_sanitizes >/dev/null 2>&1
+}
+
+# samite_apt_install <packages in one word>: never fails by itself; the build that follows says what it lacks.
+samite_apt_install() {
+  local packages=$1 sudo=
   [ -n "$packages" ] || return 0
   if ! command -v apt-get >/dev/null 2>&1; then
     samite_say "setup: missing (apt names): $packages; there is no apt-get here, going on without"

@@ -3,7 +3,7 @@
 // Run:     speculate [--target FOLDER] [--drafter FOLDER] [--device cpu|cuda]
 // Expect:  two continuations, then acceptance length, tokens a target forward, speed, and whether greedy speculative output
 //          equals plain greedy output.
-#include "jobs.hpp"
+#include "decode_job.hpp"
 
 int main(int argc, char** argv) {
   CLI::App app{"Speculative decoding with a DFlash drafter."};

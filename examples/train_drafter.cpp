@@ -3,7 +3,7 @@
 // Run:     train_drafter [--target FOLDER] [--text FILE] [--output FOLDER] [--device cpu|cuda]
 // Expect:  a picture of the training mask, a progress line, then the held-out accuracy of each drafted position. An
 //          interrupted run continues where it was last saved.
-#include "jobs.hpp"
+#include "drafter_job.hpp"
 
 int main(int argc, char** argv) {
   CLI::App app{"Trains a DFlash drafter against a frozen target."};
@@ -38,6 +38,8 @@ int main(int argc, char** argv) {
     const example::drafter_report report = example::train_drafter(s);
     std::printf("held-out accuracy by position:");
     for (double a : report.position_accuracy) std::printf(" %.3f", a);
-    std::printf("\nheld-out acceptance length against the labels %.3f\n", report.acceptance_length);
+    if (!report.position_agreement.empty()) std::printf("\nheld-out agreement with the target's choice by position:");
+    for (double a : report.position_agreement) std::printf(" %.3f", a);
+    std::printf("\nheld-out acceptance length against the text %.3f\n", report.acceptance_length);
   });
 }

@@ -3,7 +3,7 @@
 // Run:     train_target [--text FILE] [--output FOLDER] [--device cpu|cuda]
 // Expect:  a progress line, then the held-out bits per byte beside those of a Witten-Bell byte model. An interrupted run
 //          continues where it was last saved.
-#include "jobs.hpp"
+#include "target_job.hpp"
 
 int main(int argc, char** argv) {
   CLI::App app{"Trains a byte-level target model."};

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tests/run.sh [--full] [--sanitize] [--gpu] [--bench]: sets up, builds and runs the tests. The last line is `N passed, N failed, N skipped`;
-# the exit status is nonzero if a test failed. Plain: the host tier. --full: also header, consumer and compile-fail checks.
-# --sanitize: also ASan+UBSan, TSan, clang and fuzzing. --gpu: also the GPU tests. --bench: also the benchmarks (JSON lines on standard output).
+# the exit status is nonzero if a test failed. Plain: the host tier. --full: also header, consumer and compile-fail checks, and all of
+# --sanitize. --sanitize: also clang++ with ASan+UBSan, TSan and fuzzing. --gpu: also the GPU tests. --bench: also the benchmarks (JSON
+# lines on standard output).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . examples/setup.sh
@@ -9,7 +10,7 @@ cd "$(dirname "$0")/.." || exit 1
 full=0 sanitize=0 gpu=0 bench=0
 for argument in "$@"; do
   case "$argument" in
-    --full) full=1 ;;
+    --full) full=1 sanitize=1 ;;
     --sanitize) sanitize=1 ;;
     --gpu) gpu=1 ;;
     --bench) bench=1 ;;
@@ -20,13 +21,18 @@ done
 passed=0 failed=0 skipped=0
 jobs=$(nproc 2>/dev/null || echo 2)
 if [ "$sanitize" = 1 ]; then samite_install_packages clang++:clang; else samite_install_packages; fi
+if [ "$sanitize" = 1 ] && ! samite_clang_sanitizes; then samite_apt_install libclang-rt-dev; fi
 samite_setup_nvrtc
 
-# build <preset>: configures once; ninja itself does nothing when the build is current. A failed build is one failed test, and so
-# is each program that is missing then; the others still run.
+# build <preset> <cmake arguments>: configures once and after a change of the presets; ninja itself does nothing when the build is current. A failed build is one failed
+# test, and so is each program that is missing then; the others still run.
 build() {
+  local begin=$SECONDS configured=0
   samite_say "== build $1"
-  if [ ! -f "build/$1/build.ninja" ] && ! cmake --preset "$1" >"build/$1.configure.log" 2>&1; then
+  if [ ! -f "build/$1/build.ninja" ] || [ CMakePresets.json -nt "build/$1/build.ninja" ]; then
+    cmake --fresh --preset "$@" >"build/$1.configure.log" 2>&1 || configured=$?
+  fi
+  if [ "$configured" != 0 ]; then
     cat "build/$1.configure.log" >&2
     failed=$((failed + 1)); samite_say "FAILED: configure $1"; return 1
   fi
@@ -34,11 +40,12 @@ build() {
     grep -E 'error|FAILED|warning' -A 6 "build/$1.build.log" | head -n 120 >&2
     failed=$((failed + 1)); samite_say "FAILED: build $1 (build/$1.build.log)"
   fi
+  samite_say "== built $1 in $((SECONDS - begin)) s"
 }
 
 # run <preset> <ctest arguments>: runs the selected tests and adds up the test cases in their reports.
 run() {
-  local preset=$1 log="build/$1.test.log" name status report p f s
+  local preset=$1 log="build/$1.test.log" name status report p f s begin=$SECONDS
   shift
   samite_say "== test $preset $*"
   (cd "build/$preset" && ctest --output-on-failure --no-tests=ignore -j "$jobs" "$@") 2>&1 | tee "$log" >&2
@@ -60,6 +67,7 @@ run() {
     [ "$f" = 0 ] || samite_say "FAILED: $preset: $name ($f)"
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
   done < <(sed -nE 's/^ *[0-9]+\/[0-9]+ +Test +#[0-9]+: +([^ ]+) \.*(.*[^ ]) +[0-9.]+ sec.*$/\1 \2/p' "$log" | tr -d '*')
+  samite_say "== tested $preset in $((SECONDS - begin)) s"
 }
 
 mkdir -p build
@@ -73,19 +81,20 @@ if build release; then
 fi
 
 if [ "$full" = 1 ]; then
-  [ -f build/release/build.ninja ] && run release -L compile -E fuzz
+  [ -f build/release/build.ninja ] && run release -L compile
 fi
 
 if [ "$sanitize" = 1 ]; then
-  for preset in asan tsan; do
-    build $preset && run $preset -LE 'gpu|bench|compile|example' -E '^(ranks|error_codes)$'
-  done
-  if command -v clang++ >/dev/null 2>&1; then
-    build clang && { run clang -LE 'gpu|bench|compile' -E '^(ranks|error_codes)$'; run clang -L compile -R fuzz; }
+  # One build is clang++'s host tier, the one with ASan and UBSan, and the fuzzers'. Texts and mistakes that must not compile are
+  # checked with both compilers; what only reads text is not run twice.
+  if samite_clang_sanitizes; then
+    build asan && { run asan -LE 'gpu|bench|compile|example' -E '^(ranks|error_codes)$'; run asan -L compile -R '^compile_fail|fuzz'; }
   else
     skipped=$((skipped + 1))
-    samite_say "SKIPPED: clang build and fuzzing: no clang++ on this machine"
+    samite_say "SKIPPED: clang++ and fuzzing: no clang++ with sanitizers on this machine; ASan and UBSan run with the default compiler"
+    build asan -D "CMAKE_CXX_COMPILER=${CXX:-c++}" && run asan -LE 'gpu|bench|compile|example' -E '^(ranks|error_codes)$'
   fi
+  build tsan && run tsan -LE 'gpu|bench|compile|example' -E '^(ranks|error_codes)$'
 fi
 
 echo "$passed passed, $failed failed, $skipped skipped"

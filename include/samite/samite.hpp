@@ -1,16 +1,23 @@
 // samite/samite.hpp: everything.
 #pragma once
+#include <samite/core/random.hpp>
 #include <samite/decode/batch.hpp>
+#include <samite/decode/sampling.hpp>
 #include <samite/decode/speculative.hpp>
 #include <samite/expr/tensor.hpp>
+#include <samite/io/file.hpp>
+#include <samite/io/json.hpp>
+#include <samite/io/safetensors.hpp>
 #include <samite/ir/autodiff.hpp>
 #include <samite/mask.hpp>
 #include <samite/model/checkpoint.hpp>
 #include <samite/model/decoder.hpp>
 #include <samite/model/drafter.hpp>
 #include <samite/nn/decoder_layer.hpp>
+#include <samite/nn/layers.hpp>
 #include <samite/plan/plan.hpp>
 #include <samite/run/executor.hpp>
+#include <samite/runtime/thread_pool.hpp>
 #include <samite/train/baseline.hpp>
 #include <samite/train/data.hpp>
 #include <samite/train/drafter_loss.hpp>

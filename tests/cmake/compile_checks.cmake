@@ -4,9 +4,11 @@ set(script_dir ${CMAKE_CURRENT_LIST_DIR})
 add_test(NAME ranks COMMAND ${CMAKE_COMMAND} -D root=${PROJECT_SOURCE_DIR} -P ${script_dir}/check_ranks.cmake)
 add_test(NAME error_codes COMMAND ${CMAKE_COMMAND} -D root=${PROJECT_SOURCE_DIR} -P ${script_dir}/check_errors.cmake)
 
-# Every public header in a translation unit of its own, as a user without SAMITE_SPLIT compiles it.
+# Every public header in a translation unit of its own, as a user without SAMITE_SPLIT compiles it. A *_impl.hpp is included by its
+# header here, and is a unit of its own in samite_split.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/include/*.hpp)
 set(units)
+list(FILTER headers EXCLUDE REGEX "_impl\\.hpp$")
 foreach(header IN LISTS headers)
   string(MAKE_C_IDENTIFIER ${header} unit)
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/alone/${unit}.cpp
@@ -36,3 +38,14 @@ foreach(way IN ITEMS find_package add_subdirectory include_only)
                    -D compiler=${CMAKE_CXX_COMPILER} -D build=${PROJECT_BINARY_DIR} -P ${script_dir}/check_consumer.cmake)
   set_tests_properties(consumer_${way} PROPERTIES LABELS compile TIMEOUT 600)
 endforeach()
+
+find_program(SAMITE_NVCC nvcc HINTS /usr/local/cuda/bin)
+mark_as_advanced(SAMITE_NVCC)
+find_program(SAMITE_BASH bash)
+mark_as_advanced(SAMITE_BASH)
+add_test(NAME masks_in_device_source COMMAND ${SAMITE_BASH} ${script_dir}/check_nvcc.sh ${PROJECT_SOURCE_DIR} ${SAMITE_NVCC})
+set_tests_properties(masks_in_device_source PROPERTIES LABELS compile SKIP_RETURN_CODE 77)
+
+add_test(NAME compile_time COMMAND ${CMAKE_COMMAND} -D compiler=${CMAKE_CXX_COMPILER} -D include=${PROJECT_SOURCE_DIR}/include
+                                   -D work=${PROJECT_BINARY_DIR}/compile_time -P ${script_dir}/check_compile_time.cmake)
+set_tests_properties(compile_time PROPERTIES LABELS compile RUN_SERIAL ON TIMEOUT 300)

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cmath>
 #include <set>
 #include <vector>
 

@@ -1,10 +1,12 @@
 #include <doctest/doctest.h>
 
 #include <samite/decode/batch.hpp>
+#include <samite/decode/sampling.hpp>
 #include <samite/decode/speculative.hpp>
 
 #include "support/chi_square.hpp"
 #include "support/raised.hpp"
+#include "support/tiny_models.hpp"
 
 using namespace samite;
 using samite_tests::unlike;
@@ -15,23 +17,14 @@ using ids = std::vector<std::int32_t>;
 
 constexpr std::uint64_t seed = 31;
 
-decoder_config tiny_target() {
-  decoder_config c;
-  c.sizes = {.hidden = 12, .intermediate = 20, .heads = 2, .kv_heads = 1, .head_dim = 6};
-  c.vocab_size = 20, c.layers = 2, c.rope_theta = 1e4, c.tied = true;
-  return c;
-}
+decoder_config small_target() { return samite_tests::tiny_target({.hidden = 12, .intermediate = 20, .heads = 2, .kv_heads = 1, .head_dim = 6}, 20, 2); }
 
-weight_map tiny_weights() {
-  graph g;
-  declare_decoder(g, tiny_target(), f32, f32);
-  return initial_weights(parameter_shapes(g), 8, 0.5);
-}
+weight_map tiny_weights() { return samite_tests::random_weights(small_target(), 8, 0.5); }
 
 }  // namespace
 
 TEST_CASE("sequences decoded side by side are those decoded one by one, also when the decoder is used again") {
-  const decoder_config c = tiny_target();
+  const decoder_config c = small_target();
   batch_decoder batch(c, tiny_weights(), device::cpu(), f32, 3, 24);
   target_session single(c, tiny_weights(), device::cpu(), f32, {.capacity = 24});
   for (const std::vector<ids>& prompts : {std::vector<ids>{{1, 2, 3}, {4, 4, 9}, {0, 19, 7}}, std::vector<ids>{{5}, {6}, {7}}}) {
@@ -46,7 +39,7 @@ TEST_CASE("sequences decoded side by side are those decoded one by one, also whe
 }
 
 TEST_CASE("each sequence has its own temperature and random numbers, which follow from seed and epoch alone") {
-  const decoder_config c = tiny_target();
+  const decoder_config c = small_target();
   batch_decoder batch(c, tiny_weights(), device::cpu(), f32, 4, 24);
   const std::vector<ids> prompts(4, ids{1, 2, 3});
   const std::vector<double> temperatures = {0, 1, 1, 0};
@@ -61,7 +54,7 @@ TEST_CASE("each sequence has its own temperature and random numbers, which follo
 
 TEST_CASE("sampled sequences follow the target's distribution") {
   MESSAGE("seed " << seed);
-  const decoder_config c = tiny_target();
+  const decoder_config c = small_target();
   constexpr index_t B = 500;
   batch_decoder batch(c, tiny_weights(), device::cpu(), f32, B, 8);
   target_session single(c, tiny_weights(), device::cpu(), f32, {.capacity = 8});
@@ -74,7 +67,7 @@ TEST_CASE("sampled sequences follow the target's distribution") {
 }
 
 TEST_CASE("a batch decoder refuses prompts, temperatures and lengths that don't fit it") {
-  const decoder_config c = tiny_target();
+  const decoder_config c = small_target();
   batch_decoder batch(c, tiny_weights(), device::cpu(), f32, 2, 8), none(c, tiny_weights(), device::cpu(), f32, 0, 8);
   CHECK(unlike("E-DECODE-PROMPT", {"1 prompts", "2"}, [&] { batch.generate({{1}}, {}); }) == "");
   CHECK(unlike("E-DECODE-PROMPT", {"0 prompts"}, [&] { none.generate({}, {}); }) == "");
@@ -83,6 +76,7 @@ TEST_CASE("a batch decoder refuses prompts, temperatures and lengths that don't 
   CHECK(unlike("E-DECODE-CAPACITY", {"1 + 8"}, [&] { batch.generate({{1}, {1}}, {.new_tokens = 8}); }) == "");
   CHECK(unlike("E-DECODE-PROMPT", {"1 temperatures for 2"}, [&] { batch.generate({{1}, {1}}, {.new_tokens = 2, .temperatures = {1.0}}); }) == "");
   CHECK(unlike("E-DECODE-PROMPT", {"-1"}, [&] { batch.generate({{1}, {1}}, {.new_tokens = 2, .temperatures = {0.0, -1.0}}); }) == "");
+  CHECK(unlike("E-DECODE-CAPACITY", {"batch_decoder", "capacity 0"}, [&] { batch_decoder(c, tiny_weights(), device::cpu(), f32, 2, 0); }) == "");
   CHECK(unlike("E-DECODE-PROMPT", {"-2 new tokens"}, [&] { batch.generate({{1}, {1}}, {.new_tokens = -2}); }) == "");
   CHECK(unlike("E-RUN-INDEX", {"20"}, [&] { batch.generate({{1}, {20}}, {.new_tokens = 2}); }) == "");
   CHECK(batch.generate({{1}, {2}}, {.new_tokens = 7}).size() == 2);

@@ -1,8 +1,11 @@
 // Speculative decoding against whole runs of the reference implementation (tests/golden/README.md), and its exactness.
 #include <doctest/doctest.h>
 
+#include <cstring>
 #include <set>
 
+#include <samite/core/random.hpp>
+#include <samite/decode/sampling.hpp>
 #include <samite/decode/speculative.hpp>
 
 #include "support/golden.hpp"

@@ -1,5 +1,9 @@
 #include <doctest/doctest.h>
 
+#include <cmath>
+
+#include <samite/core/random.hpp>
+#include <samite/decode/sampling.hpp>
 #include <samite/decode/speculative.hpp>
 
 #include "support/chi_square.hpp"

@@ -4,6 +4,7 @@
 
 #include "support/drafters.hpp"
 #include "support/raised.hpp"
+#include "support/tiny_models.hpp"
 
 using namespace samite_tests;
 
@@ -11,23 +12,14 @@ namespace {
 
 using ids = std::vector<std::int32_t>;
 
-decoder_config tiny_target(index_t layers = 5) {
-  decoder_config c;
-  c.sizes = {.hidden = 12, .intermediate = 20, .heads = 2, .kv_heads = 1, .head_dim = 6};
-  c.vocab_size = 40, c.layers = layers, c.rope_theta = 1e4, c.tied = true;
-  return c;
-}
+decoder_config small_target() { return tiny_target({.hidden = 12, .intermediate = 20, .heads = 2, .kv_heads = 1, .head_dim = 6}, 40, 5); }
 
-weight_map target_weights(const decoder_config& c) {
-  graph g;
-  declare_decoder(g, c, f32, f32);
-  return initial_weights(parameter_shapes(g), 8, 0.4);
-}
+weight_map target_weights(const decoder_config& c) { return random_weights(c, 8, 0.4); }
 
 }  // namespace
 
 TEST_CASE("a target's session refuses what its cache can't hold and goes on afterwards") {
-  const decoder_config c = tiny_target();
+  const decoder_config c = small_target();
   target_session session(c, target_weights(c), device::cpu(), f32, {.capacity = 8, .chunk = 3});
   CHECK(unlike("E-DECODE-CAPACITY", {"9 tokens after 0", "8"}, [&] { session.read(ids(9, 1)); }) == "");
   CHECK(unlike("E-DECODE-CAPACITY", {"0 tokens"}, [&] { session.read(ids{}); }) == "");
@@ -58,7 +50,7 @@ TEST_CASE("a drafter's session refuses blocks and features that don't fit it") {
 }
 
 TEST_CASE("decoding refuses prompts and drafters that don't fit the target") {
-  const decoder_config c = tiny_target();
+  const decoder_config c = small_target();
   target_session session(c, target_weights(c), device::cpu(), f32, {.capacity = 32, .taps = {1, 3}});
   CHECK(unlike("E-DECODE-PROMPT", {"empty"}, [&] { generate_plain(session, ids{}); }) == "");
   CHECK(unlike("E-DECODE-PROMPT", {"-1 new tokens"}, [&] { generate_plain(session, ids{1}, {.new_tokens = -1}); }) == "");
@@ -74,7 +66,7 @@ TEST_CASE("decoding refuses prompts and drafters that don't fit the target") {
 }
 
 TEST_CASE("a drafter whose features come from other layers is refused before anything is drafted") {
-  const decoder_config c = tiny_target();
+  const decoder_config c = small_target();
   const drafter_config d = tiny_drafter({draft_layer{}});  // taps 1 and 3
   drafter_session draft(d, tiny_weights(d, f32), device::cpu(), f32);
   target_session none(c, target_weights(c), device::cpu(), f32, {.capacity = 32});
@@ -90,7 +82,7 @@ TEST_CASE("a drafter whose features come from other layers is refused before any
 }
 
 TEST_CASE("sessions without room for a token are refused when they are made") {
-  const decoder_config c = tiny_target();
+  const decoder_config c = small_target();
   const drafter_config d = tiny_drafter({draft_layer{}});
   for (const auto& [capacity, chunk] : {std::pair<index_t, index_t>{0, 4}, {8, 0}, {-3, 4}, {8, -1}}) {
     const index_t room = capacity, part = chunk;  // lambdas of clang 14 capture no structured binding
@@ -100,7 +92,7 @@ TEST_CASE("sessions without room for a token are refused when they are made") {
 }
 
 TEST_CASE("decoding no token or one needs no drafting, and a stop at the first token is obeyed") {
-  const decoder_config c = tiny_target();
+  const decoder_config c = small_target();
   const drafter_config d = tiny_drafter({draft_layer{}});
   drafter_session draft(d, tiny_weights(d, f32), device::cpu(), f32, {.capacity = 32});
   target_session session(c, target_weights(c), device::cpu(), f32, {.capacity = 32, .taps = {1, 3}});
@@ -117,4 +109,24 @@ TEST_CASE("decoding no token or one needs no drafting, and a stop at the first t
   CHECK(stopped.ids == one.ids);
   session.crop(0);
   CHECK(generate_plain(session, ids{1, 2}, {.new_tokens = 9, .stop_id = one.ids.back()}).ids == one.ids);
+}
+
+TEST_CASE("sessions are refused a cache or calls of no tokens, before anything is made from the numbers") {
+  const decoder_config c = small_target();
+  const drafter_config d = tiny_drafter({draft_layer{}});
+  for (const index_t none : {index_t(0), index_t(-3)}) {
+    const std::string found = std::to_string(none);
+    CHECK(unlike("E-DECODE-CAPACITY", {"target_session", found.c_str()}, [&] { target_session(c, target_weights(c), device::cpu(), f32, {.capacity = none}); }) == "");
+    CHECK(unlike("E-DECODE-CAPACITY", {"target_session", found.c_str()}, [&] { target_session(c, target_weights(c), device::cpu(), f32, {.capacity = 8, .chunk = none}); }) == "");
+    CHECK(unlike("E-DECODE-CAPACITY", {"drafter_session", found.c_str()}, [&] { drafter_session(d, tiny_weights(d, f32), device::cpu(), f32, {.capacity = none}); }) == "");
+    CHECK(unlike("E-DECODE-CAPACITY", {"drafter_session", found.c_str()}, [&] { drafter_session(d, tiny_weights(d, f32), device::cpu(), f32, {.capacity = 8, .chunk = none}); }) == "");
+  }
+}
+
+TEST_CASE("a window shorter than the block is refused, since trainers differ in what it hides; one as long serves") {
+  for (const bool causal : {false, true}) {
+    const drafter_config narrow = tiny_drafter({draft_layer{.window = 3, .causal = causal}}), fits = tiny_drafter({draft_layer{.window = 4, .causal = causal}});
+    CHECK(unlike("E-MODEL-CONFIG", {"window of 3", "block of 4"}, [&] { drafter_session(narrow, tiny_weights(fits, f32), device::cpu(), f32, {.capacity = 8}); }) == "");
+    drafter_session(fits, tiny_weights(fits, f32), device::cpu(), f32, {.capacity = 8});
+  }
 }

@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <samite/generated/device_sources.hpp>
+
 #include "support/kernels.hpp"
 #include "support/skip.hpp"
 

@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 

@@ -1,8 +1,10 @@
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <limits>
 
 #include <samite/emit/row_kernel.hpp>
 #include <samite/expr/tensor.hpp>

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <samite/expr/index.hpp>
+#include <samite/ir/canonical.hpp>
 #include <samite/ir/evaluate.hpp>
 
 #include "support/masks.hpp"

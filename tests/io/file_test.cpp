@@ -1,14 +1,14 @@
 #include <doctest/doctest.h>
-#include <sys/resource.h>
 
-#include <csignal>
 #include <string>
 
 #include <samite/io/file.hpp>
 
+#include "support/full_disk.hpp"
 #include "support/temporary_folder.hpp"
 
 using namespace samite;
+using samite_tests::full_disk;
 using samite_tests::temporary_folder;
 
 TEST_CASE("write_file and read_file give the same bytes, and nothing else stays in the folder") {
@@ -55,21 +55,15 @@ TEST_CASE("a mapped file shows the bytes; an empty one shows none") {
 TEST_CASE("a write that fails half-way is E-FILE-WRITE with exit status 8; the old file stands and no temporary is left") {
   const temporary_folder folder;
   write_file(folder / "x", "old");
-  rlimit before;
-  getrlimit(RLIMIT_FSIZE, &before);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit small{1000, before.rlim_max};  // like a full disk: part of the bytes go through, then an error
-  setrlimit(RLIMIT_FSIZE, &small);
   std::string code;
   int status = 0;
   try {
+    const full_disk full(1000);
     write_file(folder / "x", std::string(5000, 'n'));
   } catch (const samite::error& e) {
     code = e.code();
     status = e.exit_status();
   }
-  setrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, handler);
   CHECK(code == "E-FILE-WRITE");
   CHECK(status == 8);
   CHECK(read_file(folder / "x") == "old");
@@ -84,4 +78,21 @@ TEST_CASE("a file written but not committed leaves nothing; a missing folder is 
   }
   CHECK(folder.entry_count() == 0);
   CHECK_THROWS_WITH_AS(write_file(folder / "no/x", "a"), doctest::Contains("E-FILE-WRITE"), samite::error);
+}
+
+TEST_CASE("a device or pipe is written where it is, never replaced; a full one is E-FILE-WRITE") {
+  CHECK_THROWS_WITH_AS(write_file("/dev/full", "a"), doctest::Contains("writing \"/dev/full\": writing: No space left on device"), samite::error);
+  write_file("/dev/null", "a");
+  CHECK_THROWS_WITH_AS(read_file("/dev/null"), doctest::Contains("is not a regular file"), samite::error);
+}
+
+TEST_CASE("a removed file is gone, and removing it again is fine") {
+  const temporary_folder folder;
+  write_file(folder / "x", "a");
+  CHECK(file_exists(folder / "x"));
+  remove_file(folder / "x");
+  CHECK_FALSE(file_exists(folder / "x"));
+  remove_file(folder / "x");
+  make_folder(folder / "f");
+  CHECK_THROWS_WITH_AS(remove_file(folder / "f"), doctest::Contains("E-FILE-WRITE"), samite::error);
 }

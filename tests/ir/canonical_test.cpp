@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <samite/ir/canonical.hpp>
 #include <samite/mask/any_mask.hpp>
 
 #include "support/masks.hpp"

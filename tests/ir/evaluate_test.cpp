@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include <samite/ir/evaluate.hpp>
 
 #include "support/masks.hpp"

@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include <samite/core/random.hpp>
 #include <samite/expr/table.hpp>
 

@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include <samite/expr/tensor.hpp>
 #include <samite/ir/autodiff.hpp>
 #include <samite/ir/verify.hpp>

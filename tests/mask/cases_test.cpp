@@ -2,6 +2,7 @@
 // attention and not only of masks stand in the tests of the backends.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include <samite/ir/evaluate.hpp>

@@ -1,9 +1,14 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
+#include <samite/io/file.hpp>
+#include <samite/io/safetensors.hpp>
 #include <samite/model/checkpoint.hpp>
 #include <samite/model/decoder.hpp>
 #include <samite/model/drafter.hpp>
 
+#include "support/full_disk.hpp"
 #include "support/raised.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -132,4 +137,26 @@ TEST_CASE("initial weights depend on seed and name alone; norms are ones, biases
   double squares = 0;
   for (const float x : a.at("fc.weight").values<float>()) squares += double(x) * double(x);
   CHECK(std::sqrt(squares / 512) == doctest::Approx(0.02).epsilon(0.16));  // 5 standard errors
+}
+
+TEST_CASE("a checkpoint that meets a full disk is E-FILE-WRITE with exit status 8, and the older one stays as it was") {
+  const temporary_folder folder;
+  const drafter_config c = small();
+  const weight_map weights = initial_weights(needed(c), 5);
+  save_checkpoint(folder.path(), to_json_text(c), weights, f32);
+  const std::string old_weights = read_file(folder / "model.safetensors"), old_config = read_file(folder / "config.json");
+  for (const std::size_t room : {std::size_t(100), std::size_t(4000)}) {  // not enough for the config; enough for it, not for the weights
+    int status = 0;
+    try {
+      const samite_tests::full_disk full(room);
+      save_checkpoint(folder.path(), to_json_text(c) + " ", initial_weights(needed(c), 6), f32);
+    } catch (const error& e) {
+      CHECK(e.code() == "E-FILE-WRITE");
+      status = e.exit_status();
+    }
+    CHECK(status == 8);
+    CHECK(read_file(folder / "model.safetensors") == old_weights);
+    CHECK(read_file(folder / "config.json") == old_config);
+    CHECK(folder.entry_count() == 2);
+  }
 }

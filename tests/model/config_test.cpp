@@ -82,6 +82,7 @@ TEST_CASE("a drafter's config that would be served wrongly is refused") {
   CHECK(refuses("\"use_sliding_window\":true", "\"use_sliding_window\":false", {"layer 0", "use_sliding_window"}, sliding()) == "");
   CHECK(refuses("\"sliding_window\":2048", "\"sliding_window\":null", {"sliding_window"}, sliding()) == "");
   CHECK(refuses("\"sliding_window\":2048", "\"sliding_window\":0", {"window is 0"}, sliding()) == "");
+  CHECK(refuses("\"sliding_window\":2048", "\"sliding_window\":15", {"window is 15", "block has 16"}, sliding()) == "");
   CHECK(refuses("25,33]", "25,36]", {"36", "0 to 35"}) == "");
   CHECK(refuses("[1,9,17,25,33]", "[]", {"empty"}) == "");
   CHECK(refuses("151669", "151936", {"mask_token_id"}) == "");

@@ -1,11 +1,16 @@
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include <samite/decode/target_session.hpp>
 #include <samite/mask/causal.hpp>
 
 #include "support/raised.hpp"
+#include "support/tiny_models.hpp"
 
 using namespace samite;
+using samite_tests::tensors_of;
+using samite_tests::tiny_target;
 using samite_tests::unlike;
 
 namespace {
@@ -13,17 +18,12 @@ namespace {
 // Layer j adds 2^j to every channel: all channels are equal, so that their norm is 1, gate and up are 1, and the last projection
 // is scaled to 2^j. Attention adds nothing.
 decoder_config counting_config(index_t layers) {
-  decoder_config c;
-  c.sizes = {.hidden = 8, .intermediate = 16, .heads = 2, .kv_heads = 1, .head_dim = 4};
-  c.vocab_size = 12, c.layers = layers, c.rope_theta = 1e4, c.tied = true;
-  return c;
+  return tiny_target({.hidden = 8, .intermediate = 16, .heads = 2, .kv_heads = 1, .head_dim = 4}, 12, layers);
 }
 
 weight_map counting_weights(const decoder_config& c) {
-  graph g;
-  declare_decoder(g, c, f32, f32);
   weight_map weights;
-  for (const auto& [name, dims] : parameter_shapes(g)) {
+  for (const auto& [name, dims] : tensors_of(c)) {
     tensor t(f32, dims);
     float fill = 1;
     if (name.ends_with("o_proj.weight")) fill = 0;

@@ -1,6 +1,9 @@
 // The drafter's forward against values of the reference implementation (tests/golden/README.md).
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include <samite/decode/drafter_session.hpp>
 #include <samite/ir/evaluate.hpp>
 #include <samite/mask/dflash.hpp>

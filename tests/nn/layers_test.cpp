@@ -116,6 +116,28 @@ TEST_CASE("cross-entropy is safe for large logits, and its gradient is the softm
   }
 }
 
+TEST_CASE("a negative label ignores its row, loss and gradient 0; a label beyond the vocabulary shows as NaN") {
+  for (const dtype ids : {i32, i64}) {
+    graph g;
+    const value x = g.parameter("x", f32, {5, 4}), labels = g.input("labels", ids, {5, 1});
+    const value ce = cross_entropy(x, labels);
+    g.output("ce", ce), g.output("d", contiguous(gradient(total(ce), {x})[0]));
+    executor run(make_plan(g));
+    run.bind("x", random_reals(f32, {5, 4}, 3, 2)), run.bind("labels", of(ids, {5, 1}, {-100, 3, -1, 0, 4}));
+    run.step();
+    const auto loss = to_doubles(run.output("ce")), d = to_doubles(run.output("d"));
+    CHECK(loss[0] == 0);
+    CHECK(loss[2] == 0);
+    CHECK(loss[1] > 0);
+    CHECK(loss[3] > 0);
+    CHECK(std::isnan(loss[4]));
+    for (const std::size_t row : {0u, 2u})
+      for (std::size_t i = 0; i < 4; ++i) CHECK(d[row * 4 + i] == 0);
+    CHECK(d[1 * 4 + 3] < 0);
+    CHECK(d[3 * 4 + 0] < 0);
+  }
+}
+
 TEST_CASE("soft cross-entropy gives the teacher no gradient, and against a certain teacher it is the hard one") {
   graph g;
   const value x = g.parameter("x", f64, {2, 5}), teacher = g.parameter("teacher", f64, {2, 5});

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <samite/decode/drafter_session.hpp>
+#include <samite/ir/autodiff.hpp>
 #include <samite/mask.hpp>
 #include <samite/plan/plan.hpp>
 #include <samite/train/drafter_loss.hpp>

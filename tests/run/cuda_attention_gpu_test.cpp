@@ -11,6 +11,7 @@
 #include <samite/nn/attention.hpp>
 #include <samite/testing/compare.hpp>
 #include <samite/testing/oracle.hpp>
+#include <samite/runtime/cuda_driver.hpp>
 
 #include "support/gpu.hpp"
 #include "support/raised.hpp"

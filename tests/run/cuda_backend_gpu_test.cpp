@@ -5,6 +5,7 @@
 #include <samite/expr/tensor.hpp>
 #include <samite/ir/autodiff.hpp>
 #include <samite/testing/compare.hpp>
+#include <samite/runtime/cuda_driver.hpp>
 
 #include "support/gpu.hpp"
 #include "support/skip.hpp"
@@ -19,7 +20,8 @@ namespace {
 /// Every output of the graph on the GPU against the CPU backend.
 void check_devices(const graph& g, const named_tensors& inputs, index_t reduction = 1, double magnitude = 4, int steps = 1) {
   const named_numbers cpu = run_on(g, device::cpu(), inputs, steps), gpu = run_on(g, device::cuda(), inputs, steps);
-  for (const auto& [name, ref] : g.outputs()) {
+  for (const auto& [output, ref] : g.outputs()) {
+    const std::string name = output;  // clang 14 can't capture a structured binding
     INFO(name);
     CHECK(difference(gpu.at(name), cpu.at(name), tolerance_of(g.info(ref).type, reduction, magnitude)) == "");
   }

@@ -6,6 +6,7 @@
 #include <samite/expr/tensor.hpp>
 #include <samite/ir/autodiff.hpp>
 #include <samite/mask.hpp>
+#include <samite/ir/verify.hpp>
 #include <samite/nn/attention.hpp>
 #include <samite/nn/layers.hpp>
 #include <samite/run/cpu_backend.hpp>

@@ -7,6 +7,8 @@
 
 #include <samite/core/random.hpp>
 #include <samite/runtime/blas.hpp>
+#include <samite/runtime/blocked_gemm.hpp>
+#include <samite/runtime/thread_pool.hpp>
 
 using namespace samite;
 

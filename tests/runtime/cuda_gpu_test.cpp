@@ -1,11 +1,13 @@
 // Device memory, streams, events and products on a GPU. Kernels and graphs are tested with the JIT in tests/jit.
 #include <doctest/doctest.h>
 
+#include <cstring>
 #include <cmath>
 #include <vector>
 
 #include <samite/core/random.hpp>
 #include <samite/runtime/cublaslt.hpp>
+#include <samite/runtime/cuda_driver.hpp>
 #include <samite/runtime/tensor.hpp>
 
 #include "support/skip.hpp"

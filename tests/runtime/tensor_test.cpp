@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include <samite/runtime/cuda_driver.hpp>
 #include <samite/runtime/tensor.hpp>
 
 using namespace samite;

@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include <samite/train/blocks.hpp>
 
 #include "support/raised.hpp"

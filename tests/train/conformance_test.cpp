@@ -1,6 +1,7 @@
 // What public DFlash trainers and servers agree on, checked on tiny drafters.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include <samite/decode/drafter_session.hpp>

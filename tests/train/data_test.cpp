@@ -1,7 +1,10 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include <samite/core/random.hpp>
+#include <samite/io/file.hpp>
 #include <samite/train/baseline.hpp>
 #include <samite/train/data.hpp>
 #include <samite/train/schedule.hpp>

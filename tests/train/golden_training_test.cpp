@@ -1,6 +1,11 @@
 // Blocks, losses and gradients of a drafter's training step against three public trainers (tests/golden/README.md).
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <samite/ir/autodiff.hpp>
 #include <samite/train/drafter_loss.hpp>
 
 #include "support/golden.hpp"

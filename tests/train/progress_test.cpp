@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include <samite/io/file.hpp>
 #include <samite/train/progress.hpp>
 
+#include "support/full_disk.hpp"
 #include "support/raised.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -36,6 +38,19 @@ TEST_CASE("without a path no metrics are written, and a path that can't be writt
   none.write({{"step", index_t(1)}});
   const temporary_folder folder;
   CHECK(unlike("E-FILE-WRITE", {"metrics", "no/such/metrics.jsonl"}, [&] { metrics_log(folder / "no/such/metrics.jsonl"); }) == "");
+}
+
+TEST_CASE("on a full disk a metrics line is E-FILE-WRITE and the lines before it stay whole") {
+  const temporary_folder folder;
+  const std::string path = folder / "metrics.jsonl";
+  metrics_log log(path);
+  const samite_tests::full_disk full(40);
+  log.write({{"step", index_t(1)}, {"loss", 2.5}});
+  const std::string before = read_file(path);
+  CHECK(unlike("E-FILE-WRITE", {"metrics.jsonl", "File too large"}, [&] { log.write({{"step", index_t(2)}, {"loss", 2.25}}); }) == "");
+  CHECK(read_file(path) == before);
+  metrics_log device("/dev/full");
+  CHECK(unlike("E-FILE-WRITE", {"/dev/full", "No space left on device"}, [&] { device.write({{"step", index_t(1)}}); }) == "");
 }
 
 TEST_CASE("a progress line is due at the start and at the last step") {

@@ -2,11 +2,17 @@
 
 #include <cmath>
 
+#include <samite/io/file.hpp>
+#include <samite/io/safetensors.hpp>
+#include <samite/mask/dflash.hpp>
+#include <samite/runtime/thread_pool.hpp>
 #include <samite/train/language_model.hpp>
 
 #include "support/drafters.hpp"
+#include "support/full_disk.hpp"
 #include "support/raised.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/tiny_models.hpp"
 
 using namespace samite_tests;
 
@@ -23,12 +29,7 @@ bytes bytes_of(const weight_map& weights) {
   return all;
 }
 
-decoder_config tiny_target() {
-  decoder_config c;
-  c.sizes = {.hidden = 48, .intermediate = 96, .heads = 4, .kv_heads = 2, .head_dim = 12};
-  c.vocab_size = byte_vocabulary, c.layers = 2, c.rope_theta = 1e4, c.tied = true;
-  return c;
-}
+decoder_config byte_target() { return tiny_target({.hidden = 48, .intermediate = 96, .heads = 4, .kv_heads = 2, .head_dim = 12}, byte_vocabulary, 2); }
 
 std::vector<std::uint8_t> text() {
   std::vector<std::uint8_t> t;
@@ -43,7 +44,7 @@ struct target_run {
   trainer run;
 
   explicit target_run(trainer_options o = options(), index_t B = windows)
-      : run(device::cpu(), o, [&](graph& g) { return language_model_graph(g, tiny_target(), B, window, f32); }) {
+      : run(device::cpu(), o, [&](graph& g) { return language_model_graph(g, byte_target(), B, window, f32); }) {
     run.set_weights(initial_weights(parameter_shapes(run.inputs().source().source()), 4, 0.1));
   }
   static trainer_options options() {
@@ -149,7 +150,7 @@ TEST_CASE("a state of another run or a damaged one is refused and changes nothin
     }
     CHECK(code.starts_with("E-SAFETENSORS-"));
   }
-  const std::map<std::string, std::string> metadata = {{"contract", "tiny target"}, {"step", "1"}};
+  const std::map<std::string, std::string> metadata = {{"contract", "tiny target"}, {"moment_updates", "1"}, {"step", "1"}};
   const auto state = [&](std::map<std::string, std::string> m, const std::string& change, tensor to) {
     write_file(path, whole);
     const safetensors_file file = safetensors_file::open(path);
@@ -239,19 +240,67 @@ TEST_CASE("AdamW follows a double reference over five steps, with clipping and d
   CHECK((clipped && unclipped));
 }
 
-TEST_CASE("an update without a supervised token changes no weight and counts as a step") {
-  trainer_options o = target_run::options();
-  trainer run(device::cpu(), o, [](graph& g) {
+TEST_CASE("an update without a supervised token counts as a step and changes neither weights nor moments") {
+  const temporary_folder folder;
+  const auto build = [](graph& g) {
     const value a = g.parameter("a", f32, {3, 2});
     return training_graph{total(a * g.input("da", f32, {3, 2})), {a}};
-  });
-  run.set_weights({{"a", random_reals(f32, {3, 2}, 1)}});
+  };
+  trainer run(device::cpu(), target_run::options(), build), without(device::cpu(), target_run::options(), build);
+  const auto moments = [&](const trainer& t) {
+    t.save(folder / "state");
+    const safetensors_file file = safetensors_file::open(folder / "state");
+    return std::pair(to_doubles(file.load("adam_m.a")), to_doubles(file.load("adam_v.a")));
+  };
+  for (trainer* t : {&run, &without}) {
+    t->set_weights({{"a", random_reals(f32, {3, 2}, 1)}});
+    t->inputs().bind("da", random_reals(f32, {3, 2}, 2));
+    t->accumulate();
+    t->update(1);
+  }
   const bytes before = bytes_of(run.weights());
-  run.inputs().bind("da", tensor(f32, {3, 2}));
+  const auto moments_before = moments(run);
   run.accumulate();
   run.update(0);
   CHECK(bytes_of(run.weights()) == before);
-  CHECK(run.step() == 1);
+  CHECK(moments(run) == moments_before);
+  CHECK(run.step() == 2);
+  CHECK(run.gradient_norm() == 0);
+  // Moments that were not touched are corrected as such: the next update goes by the updates, the rate by the steps.
+  run.accumulate(), run.update(1);
+  without.accumulate(), without.update(1);
+  CHECK(moments(run) == moments(without));
+  trainer resumed(device::cpu(), target_run::options(), build);
+  moments(run);
+  resumed.load(folder / "state");
+  for (trainer* t : {&run, &resumed}) t->inputs().bind("da", random_reals(f32, {3, 2}, 3)), t->accumulate(), t->update(1);
+  CHECK(bytes_of(run.weights()) == bytes_of(resumed.weights()));
+}
+
+TEST_CASE("a state between accumulate and update is refused, since what was added up would be lost") {
+  const temporary_folder folder;
+  target_run t;
+  t.update();
+  bind_windows(t.run.inputs(), choose_windows(t.corpus, windows, window + 1, 1, 1));
+  t.run.accumulate();
+  CHECK(unlike("E-TRAIN-ORDER", {"1 batches", "update()"}, [&] { t.run.save(folder / "state"); }) == "");
+  CHECK(folder.entry_count() == 0);
+  t.run.update(windows * window);
+  t.run.save(folder / "state");
+}
+
+TEST_CASE("a state that meets a full disk is E-FILE-WRITE and the older state stays") {
+  const temporary_folder folder;
+  target_run t;
+  t.run.save(folder / "state");
+  const std::string before = read_file(folder / "state");
+  t.update();
+  {
+    const full_disk full(10000);
+    CHECK(unlike("E-FILE-WRITE", {"state", "File too large", "unchanged"}, [&] { t.run.save(folder / "state"); }) == "");
+  }
+  CHECK(read_file(folder / "state") == before);
+  CHECK(folder.entry_count() == 1);
 }
 
 TEST_CASE("a trainer refuses calls out of order, weights that don't fit and parameters kept in 16 bits") {

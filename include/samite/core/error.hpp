@@ -1,7 +1,7 @@
 // samite/core/error.hpp: the one exception type and how it is raised.
 #pragma once
-#include <charconv>
 #include <concepts>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -14,8 +14,7 @@ namespace samite {
 /// found, what was expected and how to mend it, and ends with the stable code that docs/errors.md explains.
 class error : public std::runtime_error {
  public:
-  error(std::string code, const std::string& message)
-      : std::runtime_error("samite: " + message + " [" + code + "]"), code_(std::move(code)) {}
+  error(std::string code, const std::string& message);
 
   /// The stable code, e.g. "E-MASK-WINDOW".
   const std::string& code() const noexcept { return code_; }
@@ -29,18 +28,22 @@ class error : public std::runtime_error {
 
 namespace detail {
 
+// Numbers are spelled the same in every locale.
+void append_text(std::string& out, long long value);
+void append_text(std::string& out, unsigned long long value);
+void append_text(std::string& out, float value);
+void append_text(std::string& out, double value);
+void append_text(std::string& out, long double value);
 inline void append_text(std::string& out, std::string_view text) { out += text; }
 inline void append_text(std::string& out, const char* text) { out += text; }
 inline void append_text(std::string& out, const std::string& text) { out += text; }
 inline void append_text(std::string& out, bool value) { out += value ? "true" : "false"; }
 inline void append_text(std::string& out, char value) { out += value; }
 
-template <class Number>
-  requires(std::integral<Number> || std::floating_point<Number>)
+template <std::integral Number>
 void append_text(std::string& out, Number value) {
-  char digits[64];  // to_chars and not printf: the user's locale must not change a number's spelling
-  const auto end = std::to_chars(digits, digits + sizeof digits, value);
-  out.append(digits, end.ptr);
+  if constexpr (std::unsigned_integral<Number>) append_text(out, static_cast<unsigned long long>(value));
+  else append_text(out, static_cast<long long>(value));
 }
 
 /// Appends a range in brackets: [2,8,512,96].
@@ -60,25 +63,47 @@ void append_text(std::string& out, const Range& values) {
   out += ']';
 }
 
+/// One part of a message, which it refers to and does not hold. Messages have up to twenty parts of any types: the type ends
+/// here, so that not every combination of them is another function.
+class text_part {
+ public:
+  text_part(const char* text) : what_(text), append_(append_chars) {}
+  template <class T>
+    requires(!std::convertible_to<const T&, const char*>)
+  text_part(const T& value) : what_(&value), append_(append_value<T>) {}
+
+  void append_to(std::string& out) const { append_(out, what_); }
+
+ private:
+  static void append_chars(std::string& out, const void* text) { out += static_cast<const char*>(text); }
+  template <class T>
+  static void append_value(std::string& out, const void* value) { append_text(out, *static_cast<const T*>(value)); }
+
+  const void* what_;
+  void (*append_)(std::string&, const void*);
+};
+
+std::string joined_text(std::initializer_list<text_part> parts);
+[[noreturn]] void raise_text(const char* code, std::initializer_list<text_part> parts);
+[[noreturn]] void report_broken(const char* invariant);
+
 }  // namespace detail
 
 /// Joins texts, numbers and ranges of numbers into one string, independent of the locale.
 template <class... Parts>
 std::string concat_text(const Parts&... parts) {
-  std::string out;
-  (detail::append_text(out, parts), ...);
-  return out;
+  return detail::joined_text({detail::text_part(parts)...});
 }
 
 /// Throws `error` with the joined parts as its message.
 template <class... Parts>
 [[noreturn]] void raise(const char* code, const Parts&... parts) {
-  throw error(code, concat_text(parts...));
+  detail::raise_text(code, {detail::text_part(parts)...});
 }
 
 /// A promise inside the library. A failure is a bug in samite, not in the caller's input.
 inline void ensure(bool holds, const char* invariant) {
-  if (!holds) throw error("E-INTERNAL", std::string("broken promise inside the library: ") + invariant + "; please report it");
+  if (!holds) detail::report_broken(invariant);
 }
 
 /// Exit statuses of programs (docs/errors.md).
@@ -87,27 +112,8 @@ inline constexpr int done = 0, internal = 1, usage = 2, bad_file = 3, environmen
                      storage = 8, preempted = 75;
 }
 
-inline int error::exit_status() const noexcept {
-  struct family {
-    std::string_view prefix;
-    int status;
-  };
-  // The longest match comes first where one prefix begins another.
-  static constexpr family families[] = {
-      {"E-INTERNAL", exit_status::internal},     {"E-FILE-WRITE", exit_status::storage},
-      {"E-STORAGE", exit_status::storage},       {"E-FILE", exit_status::bad_file},
-      {"E-MODEL", exit_status::bad_file},        {"E-DATA", exit_status::bad_file},
-      {"E-SAFETENSORS", exit_status::bad_file},  {"E-CHECKPOINT", exit_status::bad_file},
-      {"E-JSON", exit_status::bad_file},         {"E-CUDA-MEMORY", exit_status::memory},
-      {"E-MEMORY", exit_status::memory},         {"E-CUDA", exit_status::environment},
-      {"E-GPU", exit_status::environment},       {"E-JIT", exit_status::environment},
-      {"E-ENV", exit_status::environment},       {"E-CUBLAS", exit_status::environment},
-      {"E-BLAS-OPEN", exit_status::environment}, {"E-DIVERGED", exit_status::diverged},
-      {"E-PEER", exit_status::peer},
-  };
-  for (const family& f : families)
-    if (std::string_view(code_).starts_with(f.prefix)) return f.status;
-  return samite::exit_status::usage;
-}
-
 }  // namespace samite
+
+#ifndef SAMITE_SPLIT
+#include <samite/core/error_impl.hpp>
+#endif

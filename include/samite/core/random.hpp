@@ -1,7 +1,6 @@
 // samite/core/random.hpp: counted randomness. The same key and counter give the same number on any machine, in any order.
 #pragma once
 #include <array>
-#include <cmath>
 #include <cstdint>
 
 #include <samite/core/config.hpp>
@@ -52,10 +51,7 @@ class counted_random {
     return std::uint32_t(product >> 32);
   }
   /// Standard normal by Box and Muller.
-  double normal() {
-    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));
-    return radius * std::cos(6.283185307179586476925 * uniform());
-  }
+  double normal();
 
  private:
   philox generator_;
@@ -65,3 +61,7 @@ class counted_random {
 };
 
 }  // namespace samite
+
+#ifndef SAMITE_SPLIT
+#include <samite/core/random_impl.hpp>
+#endif

@@ -39,84 +39,22 @@ struct attention_padding {
   }
 };
 
-inline std::string attention_suffix(const attention_kernel_options& o) {
-  const attention_padding pad(o);
-  return concat_text(name_of(o.type), "_d", pad.D, pad.Dv == pad.D ? "" : concat_text("_v", pad.Dv));
-}
-
-/// struct keep_mask, what the kernels call: keep(b, h, q, kv). It holds the bytes of `pack_mask_arguments`; 8 without a mask.
-inline std::string mask_text(const program* mask) {
-  std::string out = mask != nullptr ? predicate_text(*mask, "keep_pair") + "\n" : std::string();
-  out += concat_text("struct keep_mask {\n  ", mask != nullptr ? "mask_arguments arguments" : "index unused", ";\n");
-  return out + "  __device__ bool keep(index b, index h, index q, index kv) const { return " + (mask != nullptr ? "keep_pair(b, h, q, kv, arguments)" : "true") + "; }\n};\n\n";
-}
-
-inline std::string attention_head_text(const attention_kernel_options& o, const char* what) {
-  const attention_padding pad(o);
-  std::string out = concat_text("// attention ", what, ": ", name_of(o.type), ", head dims ", pad.D, " (Q, K) and ", pad.Dv, " (V) after padding; mask:\n");
-  if (o.mask == nullptr) out += "//   every pair\n";
-  else out += program_comment(*o.mask, used_nodes(*o.mask), [](const node&) { return std::string("operand"); });
-  if (o.mask != nullptr) out += concat_text("//   keep = %", o.mask->roots[0], "\n");
-  out += concat_text("#include \"", pad.real ? "attention_real.cuh" : "attention_mma.cuh", "\"\n\nnamespace samite {\n\n");
-  return out + mask_text(o.mask);
-}
-
-inline std::string attention_entry(const attention_kernel_options& o, const attention_launch& kernel, const char* function) {
-  const attention_padding pad(o);
-  const char* element = o.type == dtype::f32 ? "float" : o.type == dtype::f64 ? "double" : name_of(o.type);
-  return concat_text("extern \"C\" __global__ void __launch_bounds__(", kernel.threads, ", 1) ", kernel.name,
-                     "(const __grid_constant__ attention_parameters p, const __grid_constant__ keep_mask mask) {\n  ", function, pad.real ? "_real" : "", "<", element, ", ", pad.D,
-                     ", ", pad.Dv, ">(p, mask);\n}\n\n");
-}
-
-// The sizes below are those of attention_mma.cuh and attention_real.cuh; tests/emit/attention_test.cpp has the compiler compare them.
-
-inline attention_launch attention_launch_of(const attention_kernel_options& o, const char* name, bool forward, bool keys) {
-  const attention_padding pad(o);
-  attention_launch kernel{name + attention_suffix(o), 0, 0, 0};
-  if (pad.real) {
-    const index_t rows = o.type == dtype::f32 ? 32 : 8, bytes = index_t(size_of(o.type));
-    kernel.threads = 256, kernel.block_rows = rows;
-    kernel.shared_bytes = unsigned((rows * (pad.D + (forward ? 0 : pad.Dv)) + 32 * (std::max(pad.D, pad.Dv) + 1)) * bytes);
-    return kernel;
-  }
-  const index_t row_bytes = 2 * (pad.D + 8), value_bytes = 2 * (pad.Dv + 8);
-  kernel.threads = 128;
-  kernel.block_rows = keys && pad.largest > 128 ? 32 : 64;
-  if (forward) kernel.shared_bytes = unsigned(64 * (2 * row_bytes + value_bytes));
-  else if (keys) kernel.shared_bytes = unsigned((kernel.block_rows + 32) * (row_bytes + value_bytes));
-  else kernel.shared_bytes = unsigned((64 + (pad.largest > 192 ? 16 : pad.largest > 96 ? 32 : 64)) * (row_bytes + value_bytes));
-  return kernel;
-}
-
 }  // namespace detail
 
-inline attention_launch attention_forward_launch(const attention_kernel_options& o) { return detail::attention_launch_of(o, "attention_forward_", true, false); }
-inline attention_launch attention_query_gradient_launch(const attention_kernel_options& o) {
-  return detail::attention_launch_of(o, "attention_query_gradient_", false, false);
-}
-inline attention_launch attention_key_gradient_launch(const attention_kernel_options& o) {
-  return detail::attention_launch_of(o, "attention_key_gradient_", false, true);
-}
+attention_launch attention_forward_launch(const attention_kernel_options& o);
+attention_launch attention_query_gradient_launch(const attention_kernel_options& o);
+attention_launch attention_key_gradient_launch(const attention_kernel_options& o);
 
 /// A unit with the kernel of attention_forward_launch.
 ///
 /// errors  E-EMIT-OP if the mask is not made of integers
-inline kernel_text emit_attention_forward(const attention_kernel_options& o) {
-  const attention_launch kernel = attention_forward_launch(o);
-  return {kernel.name, detail::attention_head_text(o, "forward") + detail::attention_entry(o, kernel, "attention_forward") + "}  // namespace samite\n"};
-}
+kernel_text emit_attention_forward(const attention_kernel_options& o);
 
 /// A unit with three kernels: attention_prepare, which runs first, and those of the two gradient launches.
-inline kernel_text emit_attention_gradient(const attention_kernel_options& o) {
-  const attention_launch queries = attention_query_gradient_launch(o), keys = attention_key_gradient_launch(o);
-  const detail::attention_padding pad(o);
-  const char* element = o.type == dtype::f32 ? "float" : o.type == dtype::f64 ? "double" : name_of(o.type);
-  std::string out = detail::attention_head_text(o, "gradient") + detail::attention_entry(o, queries, "attention_query_gradient") +
-                    detail::attention_entry(o, keys, "attention_key_gradient");
-  out += concat_text("extern \"C\" __global__ void __launch_bounds__(256) attention_prepare(const __grid_constant__ attention_parameters p) {\n  prepare_gradient<", element, ">(p, ",
-                     pad.real ? concat_text(element, "(1)") : "log2_e", ");\n}\n\n");
-  return {queries.name, out + "}  // namespace samite\n"};
-}
+kernel_text emit_attention_gradient(const attention_kernel_options& o);
 
 }  // namespace samite
+
+#ifndef SAMITE_SPLIT
+#include <samite/emit/attention_impl.hpp>
+#endif

@@ -28,7 +28,7 @@ concept index_operand = index_expr<E> || (std::integral<E> && !std::same_as<E, b
 /// threads  `set` may run beside readers; a run reads the value once, when it starts. Copies share the number
 class scalar : public index_tag {
  public:
-  scalar(index_t value) : cell_(std::make_shared<scalar_cell>(value)) {}
+  scalar(index_t value) : cell_(make_cell(value)) {}
 
   void set(index_t value) { cell_->set(value); }
   index_t value() const { return cell_->index(); }
@@ -56,7 +56,7 @@ struct captured_number : index_tag {
   index_t value;
   std::shared_ptr<scalar_cell> cell;
   explicit captured_number(index_t v) : value(v) {
-    if (v != 0) cell = std::make_shared<scalar_cell>(v);
+    if (v != 0) cell = make_cell(v);
   }
   node_id lower(program& p) const { return cell ? build_argument(p, cell) : build_constant(p, value); }
 };

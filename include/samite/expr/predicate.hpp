@@ -1,8 +1,9 @@
 // samite/expr/predicate.hpp: predicates over b, h, q and kv and how they combine.
 #pragma once
 #include <concepts>
+#include <utility>
 
-#include <samite/ir/canonical.hpp>
+#include <samite/ir/build.hpp>
 
 namespace samite {
 

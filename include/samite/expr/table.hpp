@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <samite/expr/index.hpp>
+#include <samite/ir/table.hpp>
 
 namespace samite {
 
@@ -91,24 +92,19 @@ class table_ref {
   }
   template <std::integral T>
   void update(std::span<const T> values, std::vector<index_t> dims = {}) {
-    if (dims.empty()) {
-      dims.assign(contents()->dims().end() - rank(), contents()->dims().end());
-      if (rank() == 1) dims = {index_t(values.size())};
-    }
-    shared_->update(values, dims);
+    replace(detail::list_of(values), std::move(dims));
   }
   void reserve(index_t elements) { shared_->reserve(elements); }
 
   int rank() const { return shared_->rank(); }
   /// Dimensions now, one for each index.
-  std::vector<index_t> dims() const {
-    const auto now = contents();
-    return {now->dims().end() - rank(), now->dims().end()};
-  }
+  std::vector<index_t> dims() const;
   std::shared_ptr<const table_contents> contents() const { return shared_->contents(); }
   const std::shared_ptr<index_table>& shared() const { return shared_; }
 
  private:
+  void replace(detail::integer_list values, std::vector<index_t> dims);
+
   std::shared_ptr<index_table> shared_;
 };
 
@@ -124,6 +120,8 @@ struct batched_lookup : index_tag {
   }
 };
 
+table_ref table_of(integer_list values, std::vector<index_t> dims, const std::vector<index_t>& strides);
+
 }  // namespace detail
 
 /// t[i] of a table that all batches share (rank 1), t(b, i) of one with a row per batch (rank 2).
@@ -138,15 +136,16 @@ auto per_batch(table_ref t, E index) {
 /// errors   E-MASK-TABLE-RANK, E-MASK-TABLE-SHAPE, E-MASK-TABLE-VALUE (a value beyond 32 bits)
 template <std::integral T>
 table_ref table(std::span<const T> values, std::vector<index_t> dims = {}, const std::vector<index_t>& strides = {}) {
-  if (dims.empty()) dims = {index_t(values.size())};
-  return table_ref(std::make_shared<index_table>(values, dims, strides));
+  return detail::table_of(detail::list_of(values), std::move(dims), strides);
 }
 template <std::integral T>
 table_ref table(const std::vector<T>& values, std::vector<index_t> dims = {}, const std::vector<index_t>& strides = {}) {
   return table(std::span<const T>(values), std::move(dims), strides);
 }
-inline table_ref table(std::initializer_list<index_t> values, std::vector<index_t> dims = {}) {
-  return table(std::span<const index_t>(values.begin(), values.size()), std::move(dims));
-}
+table_ref table(std::initializer_list<index_t> values, std::vector<index_t> dims = {});
 
 }  // namespace samite
+
+#ifndef SAMITE_SPLIT
+#include <samite/expr/table_impl.hpp>
+#endif

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <samite/ir/build.hpp>
 #include <samite/ir/tensor_ops.hpp>
 
 namespace samite {
@@ -18,14 +19,13 @@ struct row_builder {
   program p;
   std::vector<value> operands;
 
-  node_id load(const value& v) {
-    std::size_t slot = 0;
-    while (slot < operands.size() && !(operands[slot] == v)) ++slot;
-    if (slot == operands.size()) operands.push_back(v);
-    return build_operand(p, index_t(slot), is_real(v.type()) ? value_kind::real : value_kind::index);
-  }
+  row_builder();
+  ~row_builder();
+
+  /// The element of a tensor at this row and column.
+  node_id load(const value& v);
   /// Reals meet reals: an integer tensor or the column number is converted where it meets one.
-  node_id real(node_id id) { return p[id].kind == value_kind::index ? build(p, op::to_real, id) : id; }
+  node_id real(node_id id);
 };
 
 /// An elementwise or row-reduction expression.
@@ -39,6 +39,8 @@ concept tensor_operand = tensor_expr<E> || std::same_as<E, value>;
 
 namespace detail {
 
+void check_condition(const row_builder& b, node_id condition);
+
 struct value_expr : tensor_tag {
   value v;
   node_id lower(row_builder& b) const { return b.load(v); }
@@ -49,7 +51,7 @@ struct number_expr : tensor_tag {
   double number;
   std::shared_ptr<scalar_cell> cell;
   explicit number_expr(double n) : number(n) {
-    if (n != 0 && n != 1) cell = std::make_shared<scalar_cell>(n);
+    if (n != 0 && n != 1) cell = make_cell(n);
   }
   node_id lower(row_builder& b) const { return cell ? build_argument(b.p, cell) : build_constant(b.p, number); }
 };
@@ -90,8 +92,7 @@ struct select_expr : tensor_tag {
   B b;
   node_id lower(row_builder& to) const {
     const node_id condition = c.lower(to), x = to.real(a.lower(to)), y = to.real(b.lower(to));
-    if (to.p[condition].kind != value_kind::boolean)
-      raise("E-EXPR-SELECT", "select(condition, a, b): the condition is a number; compare it with something, e.g. select(x > 0, a, b)");
+    detail::check_condition(to, condition);
     return build(to.p, op::select, condition, x, y);
   }
 };
@@ -191,38 +192,35 @@ struct let_options {
   std::string label{};
 };
 
+namespace detail {
+value end_row(row_builder& b, node_id root, const let_options& options);
+}  // namespace detail
+
 /// Ends an expression: computes it in one kernel and gives the result as a value of the graph.
 ///
 /// returns  the broadcast shape of the operands; last extent 1 if the result is the same at all columns
 /// errors   E-SHAPE-BROADCAST, E-EXPR-EMPTY
 template <tensor_operand E>
-value let(const E& e, let_options options = {}) {
+value let(const E& e, const let_options& options = {}) {
   if constexpr (std::same_as<E, value>) {
     if (!options.type || *options.type == e.type()) return e;
   }
   row_builder b;
-  const node_id root = b.real(detail::as_expr(e).lower(b));
-  if (b.operands.empty()) raise("E-EXPR-EMPTY", "let: the expression holds no tensor, so it has no shape");
-  b.p.roots = {root};
-  dtype type = dtype::f32;
-  bool seen = false;
-  for (const value& v : b.operands) {
-    if (!is_real(v.type())) continue;
-    if (!seen || size_of(v.type()) > size_of(type)) type = v.type();
-    seen = true;
-  }
-  graph& g = b.operands[0].owner();
-  shape domain = broadcast("let", b.operands);
-  return fuse(g, std::move(b.p), b.operands, std::move(domain), {options.type.value_or(type)}, std::move(options.label))[0];
+  const node_id root = detail::as_expr(e).lower(b);
+  return detail::end_row(b, root, options);
 }
 
 /// The value in another dtype.
-inline value cast(const value& x, dtype type) { return let(x, {.type = type}); }
+value cast(const value& x, dtype type);
 
 /// Sum over all elements: shape [1].
 template <tensor_operand E>
-value total(const E& e, let_options options = {}) {
+value total(const E& e, const let_options& options = {}) {
   return reshape(sum_to(let(sum(e), options), {1}), {1});
 }
 
 }  // namespace samite
+
+#ifndef SAMITE_SPLIT
+#include <samite/expr/tensor_impl.hpp>
+#endif

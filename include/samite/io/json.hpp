@@ -1,12 +1,12 @@
 // samite/io/json.hpp: JSON values, read strictly.
 #pragma once
+#include <cstddef>
 #include <cstdint>
-#include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <samite/core/error.hpp>
@@ -29,31 +29,31 @@ class json_value {
   using member = std::pair<std::string, json_value>;
 
   json_value() = default;
-  json_value(bool value) : value_(value) {}
-  json_value(std::int64_t value) : value_(value) {}
-  json_value(int value) : value_(std::int64_t(value)) {}
-  json_value(double value) : value_(value) {}
-  json_value(std::string value) : value_(std::move(value)) {}
-  json_value(const char* value) : value_(std::string(value)) {}
-  json_value(array items) : value_(std::move(items)) {}
+  json_value(bool value) : kind_(kind::boolean) { scalar_.boolean = value; }
+  json_value(std::int64_t value) : kind_(kind::integer) { scalar_.integer = value; }
+  json_value(int value) : json_value(std::int64_t(value)) {}
+  json_value(double value) : kind_(kind::real) { scalar_.real = value; }
+  json_value(std::string value);
+  json_value(const char* value) : json_value(std::string(value)) {}
+  json_value(array items);
   /// An object. Raises E-JSON-PARSE if a key is there twice.
   static json_value object(std::vector<member> members);
 
-  bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
-  bool is_boolean() const { return std::holds_alternative<bool>(value_); }
-  bool is_integer() const { return std::holds_alternative<std::int64_t>(value_); }
-  bool is_number() const { return is_integer() || std::holds_alternative<double>(value_); }
-  bool is_text() const { return std::holds_alternative<std::string>(value_); }
-  bool is_array() const { return std::holds_alternative<array>(value_); }
-  bool is_object() const { return std::holds_alternative<object_data>(value_); }
+  bool is_null() const { return kind_ == kind::null; }
+  bool is_boolean() const { return kind_ == kind::boolean; }
+  bool is_integer() const { return kind_ == kind::integer; }
+  bool is_number() const { return kind_ == kind::integer || kind_ == kind::real; }
+  bool is_text() const { return kind_ == kind::text; }
+  bool is_array() const { return kind_ == kind::array; }
+  bool is_object() const { return kind_ == kind::object; }
 
-  bool as_boolean() const { return get<bool>("true or false"); }
+  bool as_boolean() const;
   /// A whole number that fits 64 bits; 1.0 is none.
-  std::int64_t as_integer() const { return get<std::int64_t>("a whole number"); }
-  double as_number() const { return is_integer() ? double(as_integer()) : get<double>("a number"); }
-  const std::string& as_text() const { return get<std::string>("a text"); }
-  const array& items() const { return get<array>("an array"); }
-  const std::vector<member>& members() const { return get<object_data>("an object").members; }
+  std::int64_t as_integer() const;
+  double as_number() const;
+  const std::string& as_text() const;
+  const array& items() const;
+  const std::vector<member>& members() const;
 
   /// The key's value, or null if there is none.
   const json_value* find(std::string_view key) const;
@@ -61,46 +61,31 @@ class json_value {
   const json_value& at(std::string_view key) const;
 
   // Fields of an object, checked; the messages name the key. With a default, a missing key and null give it.
-  std::int64_t integer(std::string_view key, std::optional<std::int64_t> otherwise = {}) const {
-    return field<std::int64_t>(key, otherwise, [](const json_value& v) { return v.as_integer(); });
-  }
-  double number(std::string_view key, std::optional<double> otherwise = {}) const {
-    return field<double>(key, otherwise, [](const json_value& v) { return v.as_number(); });
-  }
-  bool boolean(std::string_view key, std::optional<bool> otherwise = {}) const {
-    return field<bool>(key, otherwise, [](const json_value& v) { return v.as_boolean(); });
-  }
-  std::string text(std::string_view key, std::optional<std::string> otherwise = {}) const {
-    return field<std::string>(key, otherwise, [](const json_value& v) { return v.as_text(); });
-  }
+  std::int64_t integer(std::string_view key, std::optional<std::int64_t> otherwise = {}) const;
+  double number(std::string_view key, std::optional<double> otherwise = {}) const;
+  bool boolean(std::string_view key, std::optional<bool> otherwise = {}) const;
+  std::string text(std::string_view key, std::optional<std::string> otherwise = {}) const;
 
   /// What it is, for messages: `text "abc"`, `array of 3`.
   std::string describe() const;
 
  private:
-  struct object_data {
-    std::vector<member> members;
-    std::vector<std::uint32_t> by_key;  // places of the members, sorted by key
-  };
+  enum class kind : std::uint8_t { null, boolean, integer, real, text, array, object };
+  struct object_data;
 
-  template <class T>
-  const T& get(const char* expected) const {
-    if (const T* value = std::get_if<T>(&value_)) return *value;
-    raise("E-JSON-TYPE", "JSON: expected ", expected, ", found ", describe());
-  }
+  void expect(bool is, const char* expected) const;
+  const object_data& as_object() const;
   template <class T, class Read>
-  T field(std::string_view key, const std::optional<T>& otherwise, Read read) const {
-    const json_value* found = find(key);
-    if (otherwise && (found == nullptr || found->is_null())) return *otherwise;
-    const json_value& value = at(key);
-    try {
-      return read(value);
-    } catch (const error& e) {
-      raise("E-JSON-TYPE", "JSON key \"", key, "\": ", e.what());
-    }
-  }
+  T field(std::string_view key, std::optional<T> otherwise, Read read) const;
 
-  std::variant<std::monostate, bool, std::int64_t, double, std::string, array, object_data> value_;
+  // A value never changes, so copies share what it holds: a std::string, an array or object_data, as the kind says.
+  kind kind_ = kind::null;
+  union {
+    bool boolean;
+    std::int64_t integer;
+    double real;
+  } scalar_{};
+  std::shared_ptr<const void> contents_;
 };
 
 /// Reads JSON as RFC 8259 has it: no comments, no trailing commas or text, valid UTF-8, finite numbers; and no key twice.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,15 @@
 #include <samite/io/json.hpp>
 
 namespace samite {
+
+struct json_value::object_data {
+  std::vector<member> members;
+  std::vector<std::uint32_t> by_key;  // places of the members, sorted by key
+};
+
+SAMITE_IMPL json_value::json_value(std::string value) : kind_(kind::text), contents_(std::make_shared<const std::string>(std::move(value))) {}
+
+SAMITE_IMPL json_value::json_value(array items) : kind_(kind::array), contents_(std::make_shared<const array>(std::move(items))) {}
 
 SAMITE_IMPL json_value json_value::object(std::vector<member> members) {
   object_data data{std::move(members), {}};
@@ -20,15 +30,80 @@ SAMITE_IMPL json_value json_value::object(std::vector<member> members) {
   const auto twice = std::ranges::adjacent_find(data.by_key, {}, key);
   if (twice != data.by_key.end()) raise("E-JSON-PARSE", "the key ", json_quoted(key(*twice)), " appears twice in one object");
   json_value out;
-  out.value_ = std::move(data);
+  out.kind_ = kind::object;
+  out.contents_ = std::make_shared<const object_data>(std::move(data));
   return out;
 }
 
+SAMITE_IMPL void json_value::expect(bool is, const char* expected) const {
+  if (!is) raise("E-JSON-TYPE", "JSON: expected ", expected, ", found ", describe());
+}
+
+SAMITE_IMPL bool json_value::as_boolean() const {
+  expect(is_boolean(), "true or false");
+  return scalar_.boolean;
+}
+
+SAMITE_IMPL std::int64_t json_value::as_integer() const {
+  expect(is_integer(), "a whole number");
+  return scalar_.integer;
+}
+
+SAMITE_IMPL double json_value::as_number() const {
+  expect(is_number(), "a number");
+  return is_integer() ? double(scalar_.integer) : scalar_.real;
+}
+
+SAMITE_IMPL const std::string& json_value::as_text() const {
+  expect(is_text(), "a text");
+  return *static_cast<const std::string*>(contents_.get());
+}
+
+SAMITE_IMPL const json_value::array& json_value::items() const {
+  expect(is_array(), "an array");
+  return *static_cast<const array*>(contents_.get());
+}
+
+SAMITE_IMPL const json_value::object_data& json_value::as_object() const {
+  expect(is_object(), "an object");
+  return *static_cast<const object_data*>(contents_.get());
+}
+
+SAMITE_IMPL const std::vector<json_value::member>& json_value::members() const { return as_object().members; }
+
 SAMITE_IMPL const json_value* json_value::find(std::string_view key) const {
-  const object_data& data = get<object_data>("an object");
+  const object_data& data = as_object();
   const auto place = std::ranges::lower_bound(data.by_key, key, {}, [&](std::uint32_t i) { return std::string_view(data.members[i].first); });
   if (place == data.by_key.end() || data.members[*place].first != key) return nullptr;
   return &data.members[*place].second;
+}
+
+template <class T, class Read>
+T json_value::field(std::string_view key, std::optional<T> otherwise, Read read) const {
+  const json_value* found = find(key);
+  if (otherwise && (found == nullptr || found->is_null())) return *std::move(otherwise);
+  const json_value& value = at(key);
+  try {
+    return read(value);
+  } catch (const error& e) {
+    raise("E-JSON-TYPE", "JSON key \"", key, "\": ", e.what());
+  }
+}
+
+SAMITE_IMPL std::int64_t json_value::integer(std::string_view key, std::optional<std::int64_t> otherwise) const {
+  return field<std::int64_t>(key, otherwise, [](const json_value& v) { return v.as_integer(); });
+}
+
+SAMITE_IMPL double json_value::number(std::string_view key, std::optional<double> otherwise) const {
+  return field<double>(key, otherwise, [](const json_value& v) { return v.as_number(); });
+}
+
+SAMITE_IMPL bool json_value::boolean(std::string_view key, std::optional<bool> otherwise) const {
+  return field<bool>(key, otherwise, [](const json_value& v) { return v.as_boolean(); });
+}
+
+SAMITE_IMPL std::string json_value::text(std::string_view key, std::optional<std::string> otherwise) const {
+  return field<std::string>(key, std::move(otherwise), [](const json_value& v) { return v.as_text(); });
 }
 
 SAMITE_IMPL const json_value& json_value::at(std::string_view key) const {

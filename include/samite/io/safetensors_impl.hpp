@@ -1,5 +1,7 @@
 // samite/io/safetensors_impl.hpp: the rules behind io/safetensors.hpp.
 #pragma once
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -182,7 +184,7 @@ SAMITE_IMPL safetensors_file safetensors_file::open(const std::string& path) {
   struct stat info;
   if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
     const std::string index = path + "/model.safetensors.index.json";
-    return open(::access(index.c_str(), F_OK) == 0 ? index : path + "/model.safetensors");
+    return open(file_exists(index) ? index : path + "/model.safetensors");
   }
   if (path.ends_with(".index.json")) return open_index(path);
   safetensors_file file;

@@ -1,6 +1,5 @@
 // samite/ir/interval.hpp: closed integer intervals and three-valued verdicts.
 #pragma once
-#include <algorithm>
 #include <limits>
 
 #include <samite/core/dtype.hpp>
@@ -27,7 +26,7 @@ constexpr index_t saturate(__int128 value) {
   return index_t(value);
 }
 
-constexpr interval hull(interval a, interval b) { return {std::min(a.low, b.low), std::max(a.high, b.high)}; }
+constexpr interval hull(interval a, interval b) { return {a.low < b.low ? a.low : b.low, a.high > b.high ? a.high : b.high}; }
 constexpr bool disjoint(interval a, interval b) { return a.high < b.low || b.high < a.low; }
 
 /// What is known of a predicate over a box: false everywhere, true everywhere, or undecided.

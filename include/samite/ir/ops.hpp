@@ -10,6 +10,7 @@
 //   derivative  adjoints of the operands as nodes of the same program; no_node where there is none
 // To add an op: a rule here, its enumerator in program.hpp, a line in visit_op; docs/contributing.md shows one.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -18,12 +19,6 @@
 #include <samite/ir/program.hpp>
 
 namespace samite {
-
-/// Builds a node with folding (ir/build.hpp).
-node_id build(program& p, op code, node_id a = no_node, node_id b = no_node, node_id c = no_node, index_t imm = 0);
-node_id build_constant(program& p, double value);
-node_id build_constant(program& p, index_t value);
-node_id build_constant(program& p, bool value);
 
 using adjoints = std::array<node_id, 3>;
 

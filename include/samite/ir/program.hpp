@@ -1,12 +1,12 @@
 // samite/ir/program.hpp: the flat scalar program that masks, scores and fused layers lower to.
 //
 // One program has many readings: its value on numbers (ir/evaluate.hpp), its bounds on intervals (ir/bounds.hpp), its
-// derivative (ir/derivative.hpp), its CUDA text (emit/text.hpp) and its hash. What each op means stands in ir/ops.hpp.
+// derivative (ir/derivative.hpp), its CUDA text (emit/) and its hash. What each op means stands in ir/ops.hpp.
 #pragma once
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include <samite/core/dtype.hpp>
@@ -60,11 +60,8 @@ struct node {
   }
 };
 
-inline std::uint64_t hash_of(const node& n) {
-  std::uint64_t h = combine_hash(std::uint64_t(n.code) | (std::uint64_t(n.kind) << 8), std::uint64_t(n.imm));
-  for (node_id operand : n.operands) h = combine_hash(h, std::uint64_t(std::uint32_t(operand)));
-  return combine_hash(h, std::bit_cast<std::uint64_t>(n.real));
-}
+/// Hash of one node, its operands by their ids.
+std::uint64_t hash_of(const node& n);
 
 /// A number captured by a program and read anew at each run: another value is not another kernel.
 ///
@@ -86,9 +83,20 @@ class scalar_cell {
   std::atomic<double> real_{0};
 };
 
+/// Cells for numbers that expressions capture.
+std::shared_ptr<scalar_cell> make_cell(index_t value);
+std::shared_ptr<scalar_cell> make_cell(double value);
+
 /// A directed acyclic graph of scalar operations in topological order, every node once (hash-consed).
 class program {
  public:
+  program();
+  program(const program&);
+  program(program&&) noexcept;
+  program& operator=(const program&);
+  program& operator=(program&&) noexcept;
+  ~program();
+
   const std::vector<node>& nodes() const { return nodes_; }
   const node& operator[](node_id id) const { return nodes_[std::size_t(id)]; }
   std::size_t size() const { return nodes_.size(); }
@@ -100,43 +108,36 @@ class program {
   const std::vector<std::shared_ptr<const index_table>>& tables() const { return tables_; }
 
   /// The node's id; an equal node that already stands in the program is returned instead of a second one.
-  /// Use `build` (ir/build.hpp), which also folds and canonicalises.
-  node_id push(const node& n) {
-    auto& bucket = index_[hash_of(n)];
-    for (node_id id : bucket)
-      if (nodes_[std::size_t(id)] == n) return id;
-    const node_id id = node_id(nodes_.size());
-    nodes_.push_back(n);
-    bucket.push_back(id);
-    return id;
-  }
+  /// Use `build`, which also folds.
+  node_id push(const node& n);
 
   /// Slot of a captured number; the same cell has one slot.
-  index_t slot_of(const std::shared_ptr<scalar_cell>& cell) { return slot_in(arguments_, cell); }
+  index_t slot_of(const std::shared_ptr<scalar_cell>& cell);
   /// Slot of a table; the same table has one slot.
-  index_t slot_of(const std::shared_ptr<const index_table>& table) { return slot_in(tables_, table); }
+  index_t slot_of(const std::shared_ptr<const index_table>& table);
 
   /// Hash of the structure: operators, baked constants and slots, but not the values of arguments and tables.
-  std::uint64_t hash() const {
-    std::uint64_t h = nodes_.size();
-    for (const node& n : nodes_) h = combine_hash(h, hash_of(n));
-    for (node_id root : roots) h = combine_hash(h, std::uint64_t(std::uint32_t(root)));
-    return h;
-  }
+  std::uint64_t hash() const;
 
  private:
-  template <class T>
-  static index_t slot_in(std::vector<std::shared_ptr<T>>& list, const std::shared_ptr<T>& item) {
-    for (std::size_t i = 0; i < list.size(); ++i)
-      if (list[i] == item) return index_t(i);
-    list.push_back(item);
-    return index_t(list.size() - 1);
-  }
+  void grow_index();
 
   std::vector<node> nodes_;
-  std::unordered_map<std::uint64_t, std::vector<node_id>> index_;
+  std::vector<node_id> index_;  // finds equal nodes: an open-addressing table of 2^n places, at most half of them taken
   std::vector<std::shared_ptr<scalar_cell>> arguments_;
   std::vector<std::shared_ptr<const index_table>> tables_;
 };
 
+/// Builds a node: folds what is known, drops what has no effect, and gives commuting operands one order.
+///
+/// errors  E-EXPR-DIVISOR if an index is divided by, or shifted by, anything but a fitting constant
+node_id build(program& p, op code, node_id a, node_id b = no_node, node_id c = no_node, index_t imm = 0);
+node_id build_constant(program& p, double value);
+node_id build_constant(program& p, index_t value);
+node_id build_constant(program& p, bool value);
+
 }  // namespace samite
+
+#ifndef SAMITE_SPLIT
+#include <samite/ir/program_impl.hpp>
+#endif

@@ -1,5 +1,7 @@
 // samite/jit/cache_impl.hpp: entries of the kernel cache and the rules for trusting them.
 #pragma once
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <pwd.h>
 
 #include <cstddef>

@@ -12,27 +12,29 @@ namespace samite {
 /// threads  free-threaded, like the arguments and tables it reads
 class any_mask : public predicate_tag {
  public:
-  any_mask() : any_mask(detail::known_predicate(true)) {}
+  any_mask();
+  any_mask(const any_mask&);
+  any_mask(any_mask&&) noexcept;
+  any_mask& operator=(const any_mask&);
+  any_mask& operator=(any_mask&&) noexcept;
+  ~any_mask();
+
 
   /// Lowers the expression. errors: E-EXPR-DIVISOR, E-MASK-TABLE-RANK
   template <predicate_expr E>
     requires(!std::same_as<E, any_mask>)
   any_mask(const E& expression, std::string label = "mask") : label_(std::move(label)) {
     samite::program lowered;
-    lowered.roots.push_back(expression.lower(lowered));
-    share(canonical(lowered));
+    const node_id root = expression.lower(lowered);
+    share(std::move(lowered), root);
   }
   /// A mask from a program whose first root is boolean.
-  explicit any_mask(const samite::program& lowered, std::string label = "mask") : label_(std::move(label)) { share(canonical(lowered)); }
+  explicit any_mask(const samite::program& lowered, std::string label = "mask");
 
   const std::shared_ptr<const samite::program>& shared_program() const { return program_; }
   const samite::program& program() const { return *program_; }
   const std::string& label() const { return label_; }
-  any_mask labelled(std::string label) const {
-    any_mask copy = *this;
-    copy.label_ = std::move(label);
-    return copy;
-  }
+  any_mask labelled(std::string label) const;
 
   /// Hash of the structure: the same for masks that mean the same and differ only in arguments and table contents.
   std::uint64_t hash() const { return hash_; }
@@ -42,28 +44,12 @@ class any_mask : public predicate_tag {
   bool is_none() const { return is_known(false); }
 
   /// Copies the program's nodes into another program.
-  node_id lower(samite::program& p) const {
-    std::vector<node_id> image;
-    for (const node& n : program_->nodes()) {
-      node copy = n;
-      for (node_id& operand : copy.operands)
-        if (operand != no_node) operand = image[std::size_t(operand)];
-      if (n.code == op::argument) copy.imm = p.slot_of(program_->arguments()[std::size_t(n.imm)]);
-      if (n.code == op::gather) copy.imm = p.slot_of(program_->tables()[std::size_t(n.imm)]);
-      image.push_back(p.push(copy));
-    }
-    return image[std::size_t(program_->roots[0])];
-  }
+  node_id lower(samite::program& p) const;
 
  private:
-  bool is_known(bool value) const { return detail::is_boolean(*program_, program_->roots[0], value); }
+  bool is_known(bool value) const;
 
-  void share(samite::program canonical_program) {
-    for (const node& n : canonical_program.nodes())
-      if (n.code == op::symbol) uses_ |= 1u << unsigned(n.imm);
-    hash_ = canonical_program.hash();
-    program_ = std::make_shared<const samite::program>(std::move(canonical_program));
-  }
+  void share(samite::program lowered, node_id root);
 
   std::shared_ptr<const samite::program> program_;
   std::string label_ = "mask";
@@ -72,3 +58,7 @@ class any_mask : public predicate_tag {
 };
 
 }  // namespace samite
+
+#ifndef SAMITE_SPLIT
+#include <samite/mask/any_mask_impl.hpp>
+#endif

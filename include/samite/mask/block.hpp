@@ -1,14 +1,12 @@
 // samite/mask/block.hpp: masks that are constant over blocks of tokens, and the block-diffusion training mask.
 #pragma once
 #include <samite/expr/table.hpp>
+#include <samite/mask/any_mask.hpp>
 
 namespace samite {
 
 namespace detail {
-inline index_t checked_block(const char* what, index_t tokens) {
-  if (tokens < 1) raise("E-MASK-BLOCK", what, "(", tokens, "): the block size is a token count and must be >= 1");
-  return tokens;
-}
+void check_block(const char* what, index_t tokens);
 }  // namespace detail
 
 /// Keeps the query's own block and all earlier ones: q / tokens >= kv / tokens.
@@ -17,7 +15,7 @@ inline index_t checked_block(const char* what, index_t tokens) {
 /// errors  E-MASK-BLOCK if tokens < 1
 inline auto block_causal(index_t tokens) {
   using namespace symbols;
-  detail::checked_block("block_causal", tokens);
+  detail::check_block("block_causal", tokens);
   return q / tokens >= kv / tokens;
 }
 
@@ -26,7 +24,7 @@ inline auto block_causal(index_t tokens) {
 /// errors  E-MASK-BLOCK if tokens < 1
 inline auto chunked_causal(index_t tokens) {
   using namespace symbols;
-  detail::checked_block("chunked_causal", tokens);
+  detail::check_block("chunked_causal", tokens);
   return q / tokens == kv / tokens && kv <= q;
 }
 
@@ -35,7 +33,7 @@ inline auto chunked_causal(index_t tokens) {
 /// errors  E-MASK-BLOCK if tokens < 1; E-MASK-TABLE-RANK
 inline auto block_table(table_ref blocks, index_t tokens) {
   using namespace symbols;
-  detail::checked_block("block_table", tokens);
+  detail::check_block("block_table", tokens);
   return blocks(q / tokens, kv / tokens) != 0;
 }
 
@@ -45,18 +43,10 @@ inline auto block_table(table_ref blocks, index_t tokens) {
 /// length  tokens of one half: a number or a `scalar`, a run-time argument;  tokens: a block's size, baked
 /// errors  E-MASK-BLOCK if tokens < 1 or length < 1
 /// source  Arriola et al. 2025, arXiv:2503.09573, section 3 and appendix B.6
-inline auto block_diffusion(scalar length, index_t tokens) {
-  using namespace symbols;
-  detail::checked_block("block_diffusion", tokens);
-  if (length.value() < 1) raise("E-MASK-BLOCK", "block_diffusion(length=", length.value(), "): a half has at least one token");
-  const auto q_clean = q >= length;
-  const auto kv_clean = kv >= length;
-  const auto q_block = (q - select(q_clean, length, 0)) / tokens;
-  const auto kv_block = (kv - select(kv_clean, length, 0)) / tokens;
-  const auto own = !q_clean && !kv_clean && q_block == kv_block;
-  const auto earlier = !q_clean && kv_clean && q_block > kv_block;
-  const auto clean = q_clean && kv_clean && q_block >= kv_block;
-  return own || earlier || clean;
-}
+any_mask block_diffusion(scalar length, index_t tokens);
 
 }  // namespace samite
+
+#ifndef SAMITE_SPLIT
+#include <samite/mask/block_impl.hpp>
+#endif

@@ -1,6 +1,5 @@
 // samite/mask/document.hpp: masks of packed rows, where several documents share one row of tokens.
 #pragma once
-#include <samite/mask/any_mask.hpp>
 #include <samite/mask/causal.hpp>
 
 namespace samite {

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include <samite/mask/tile_map.hpp>
+#include <samite/mask/any_mask.hpp>
 
 namespace samite {
 
@@ -18,37 +18,10 @@ struct draw_options {
 ///
 /// returns  one character a pair: # kept, . hidden. A range that does not fit is shown by tiles: # all kept, . none, + a part of them
 /// errors   E-MASK-DRAW (an empty or negative range), E-MASK-TABLE-RANGE
-inline std::string draw(const any_mask& mask, index_t rows, index_t keys, const draw_options& options = {}) {
-  if (rows < 1 || keys < 1 || options.first_q < 0 || options.first_kv < 0 || options.columns < 1 || options.lines < 1 || options.b < 0 || options.h < 0)
-    raise("E-MASK-DRAW", "draw: ", rows, " rows from ", options.first_q, " and ", keys, " keys from ", options.first_kv,
-          "; the counts must be at least 1 and the starts at least 0");
-  const index_t step_q = (rows + options.lines - 1) / options.lines, step_k = (keys + options.columns - 1) / options.columns;
-  box_judge judge(mask.program());
-  const index_t last_q = options.first_q + rows - 1, last_kv = options.first_kv + keys - 1;
-  const interval b = interval::point(options.b), h = interval::point(options.h);
-  judge.check({b, h, {options.first_q, last_q}, {options.first_kv, last_kv}});
-  std::string text;
-  const std::size_t margin = options.with_scale ? concat_text(last_q).size() + 1 : 0;
-  if (options.with_scale) {
-    if (step_q > 1 || step_k > 1) text += concat_text(mask.label(), ": one character = ", step_q, " x ", step_k, " pairs; # all kept, + a part, . none\n");
-    std::string scale(margin, ' ');
-    for (index_t k = options.first_kv, at = 0; k <= last_kv; k += step_k, ++at)
-      if (at % 10 == 0 && scale.size() <= margin + std::size_t(at)) scale.resize(margin + std::size_t(at), ' '), scale += concat_text(k);
-    text += scale + '\n';
-  }
-  for (index_t q = options.first_q; q <= last_q; q += step_q) {
-    if (options.with_scale) {
-      const std::string number = concat_text(q);
-      text.append(margin - 1 - number.size(), ' ').append(number).append(1, ' ');
-    }
-    for (index_t k = options.first_kv; k <= last_kv; k += step_k) {
-      const index_box box{b, h, {q, std::min(q + step_q - 1, last_q)}, {k, std::min(k + step_k - 1, last_kv)}};
-      const verdict found = judge.judge_finely(box, 96);
-      text += found == verdict::full ? '#' : found == verdict::empty ? '.' : '+';
-    }
-    text += '\n';
-  }
-  return text;
-}
+std::string draw(const any_mask& mask, index_t rows, index_t keys, const draw_options& options = {});
 
 }  // namespace samite
+
+#ifndef SAMITE_SPLIT
+#include <samite/mask/draw_impl.hpp>
+#endif

@@ -3,7 +3,11 @@
 // The whole matrix is judged first; undecided boxes split in four, down to tile size, so that the cost follows the
 // boundary of the mask and not its area. A run is a stretch of tiles of one kind; empty tiles are in no run.
 #pragma once
-#include <samite/ir/bounds.hpp>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
 #include <samite/mask/any_mask.hpp>
 
 namespace samite {
@@ -51,10 +55,7 @@ class tile_map {
   index_t map_of(index_t b, index_t h) const { return (batches_ == 1 ? 0 : b) * heads_ + (heads_ == 1 ? 0 : h); }
 
   std::span<const tile_run> row(index_t b, index_t h, index_t q_tile) const { return list(rows_, map_of(b, h) * q_tiles_ + q_tile); }
-  std::span<const tile_run> column(index_t b, index_t h, index_t k_tile) const {
-    ensure(has_columns_, "tile_map::build_columns runs before column() is read");
-    return list(columns_, map_of(b, h) * k_tiles_ + k_tile);
-  }
+  std::span<const tile_run> column(index_t b, index_t h, index_t k_tile) const;
   /// All runs and where each row's runs start: row r of map m is [starts[m * q_tiles + r], starts[m * q_tiles + r + 1]).
   std::span<const tile_run> row_runs() const { return rows_.runs; }
   std::span<const std::int32_t> row_starts() const { return rows_.starts; }
@@ -68,11 +69,7 @@ class tile_map {
   /// Tiles by kind, over all different maps.
   const tile_counts& counts() const { return counts_; }
   /// Kind of one tile; nothing for an empty one.
-  std::optional<tile_kind> kind_of(index_t b, index_t h, index_t q_tile, index_t k_tile) const {
-    for (const tile_run& r : row(b, h, q_tile))
-      if (r.first <= k_tile && k_tile <= r.last) return r.kind;
-    return std::nullopt;
-  }
+  std::optional<tile_kind> kind_of(index_t b, index_t h, index_t q_tile, index_t k_tile) const;
   std::size_t bytes() const {
     return (rows_.runs.size() + columns_.runs.size()) * sizeof(tile_run) + (rows_.starts.size() + columns_.starts.size()) * sizeof(std::int32_t);
   }
@@ -87,72 +84,8 @@ class tile_map {
     return {lists.runs.data() + from, std::size_t(to - from)};
   }
 
-  // Lists that grow at their ends, all in one block of memory; packed when they are complete.
-  class growing_lists {
-   public:
-    explicit growing_lists(index_t count) : first_(std::size_t(count), -1), last_(std::size_t(count), -1) {}
-    void append(index_t to, tile_kind kind, index_t first, index_t last) {
-      const std::int32_t end = last_[std::size_t(to)];
-      if (end >= 0 && links_[std::size_t(end)].run.kind == kind && links_[std::size_t(end)].run.last + 1 == first) {
-        links_[std::size_t(end)].run.last = std::int32_t(last);
-        return;
-      }
-      ensure(links_.size() < std::size_t(std::numeric_limits<std::int32_t>::max()), "a tile map has fewer than 2^31 runs");
-      const auto id = std::int32_t(links_.size());
-      links_.push_back({{kind, std::int32_t(first), std::int32_t(last)}, -1});
-      (end >= 0 ? links_[std::size_t(end)].next : first_[std::size_t(to)]) = id;
-      last_[std::size_t(to)] = id;
-    }
-    run_lists packed() const {
-      run_lists out;
-      out.runs.reserve(links_.size());
-      out.starts.reserve(first_.size() + 1);
-      for (std::int32_t at : first_) {
-        out.starts.push_back(std::int32_t(out.runs.size()));
-        for (; at >= 0; at = links_[std::size_t(at)].next) out.runs.push_back(links_[std::size_t(at)].run);
-      }
-      out.starts.push_back(std::int32_t(out.runs.size()));
-      return out;
-    }
-
-   private:
-    struct link {
-      tile_run run;
-      std::int32_t next;
-    };
-    std::vector<link> links_;
-    std::vector<std::int32_t> first_, last_;
-  };
-
-  struct builder {
-    const tile_options& options;
-    box_judge& judge;
-    growing_lists& rows;
-    tile_counts& counts;
-    index_box box;
-    index_t first_row;
-
-    // Tiles [i0, i1) x [j0, j1). Left halves come before right ones, so that every row's runs arrive in order.
-    void visit(index_t i0, index_t i1, index_t j0, index_t j1) {
-      box.q = {i0 * options.tile_q, std::min(i1 * options.tile_q, options.Q) - 1};
-      box.kv = {j0 * options.tile_k, std::min(j1 * options.tile_k, options.K) - 1};
-      const bool is_tile = i1 - i0 == 1 && j1 - j0 == 1;
-      const verdict found = is_tile ? judge.judge_finely(box, options.budget) : judge.judge(box);
-      if (found == verdict::empty) return;
-      if (found == verdict::full || is_tile) {
-        const bool is_full = found == verdict::full;
-        for (index_t i = i0; i < i1; ++i) rows.append(first_row + i, is_full ? tile_kind::full : tile_kind::undecided, j0, j1 - 1);
-        (is_full ? counts.full : counts.undecided) += (i1 - i0) * (j1 - j0);
-        return;
-      }
-      const index_t i = i1 - i0 > 1 ? i0 + (i1 - i0) / 2 : i1, j = j1 - j0 > 1 ? j0 + (j1 - j0) / 2 : j1;
-      visit(i0, i, j0, j);
-      if (j < j1) visit(i0, i, j, j1);
-      if (i == i1) return;
-      visit(i, i1, j0, j);
-      if (j < j1) visit(i, i1, j, j1);
-    }
-  };
+  class growing_lists;
+  struct builder;
 
   tile_options options_;
   index_t q_tiles_ = 0, k_tiles_ = 0, batches_ = 1, heads_ = 1;
@@ -161,75 +94,8 @@ class tile_map {
   bool has_columns_ = false;
 };
 
-inline tile_map::tile_map(const any_mask& mask, const tile_options& options) : options_(options) {
-  const index_t limit = index_t(1) << 40;
-  if (options.B < 1 || options.H < 1 || options.Q < 0 || options.K < 0 || options.Q > limit || options.K > limit || options.B > limit || options.H > limit)
-    raise("E-MASK-TILE", "tile_map: sizes B ", options.B, ", H ", options.H, ", Q ", options.Q, ", K ", options.K,
-          " must be at least 1, 1, 0, 0 and at most 2^40");
-  if (options.tile_q < 1 || options.tile_k < 1)
-    raise("E-MASK-TILE", "tile_map: tiles of ", options.tile_q, " x ", options.tile_k, " rows and columns; both must be at least 1");
-  q_tiles_ = (options.Q + options.tile_q - 1) / options.tile_q;
-  k_tiles_ = (options.K + options.tile_k - 1) / options.tile_k;
-  batches_ = mask.uses(symbol_id::b) ? options.B : 1;
-  heads_ = mask.uses(symbol_id::h) ? options.H : 1;
-  const __int128 lists = __int128(batches_) * heads_ * std::max<index_t>(1, std::max(q_tiles_, k_tiles_));
-  if (lists > std::numeric_limits<std::int32_t>::max() / 4 || k_tiles_ > std::numeric_limits<std::int32_t>::max())
-    raise("E-MASK-TILE", "tile_map: ", batches_, " batches x ", heads_, " heads x ", q_tiles_, " x ", k_tiles_,
-          " tiles are too many; use larger tiles or fewer batches a map");
-  growing_lists rows(batches_ * heads_ * q_tiles_);
-  if (options.Q > 0 && options.K > 0) {
-    box_judge judge(mask.program());
-    judge.check(index_box::whole(options.B, options.H, options.Q, options.K));
-    for (index_t b = 0; b < batches_; ++b)
-      for (index_t h = 0; h < heads_; ++h) {
-        // A mask that does not mention b (or h) is judged for all of them at once.
-        index_box box = index_box::whole(options.B, options.H, 1, 1);
-        if (batches_ > 1) box.b = interval::point(b);
-        if (heads_ > 1) box.h = interval::point(h);
-        builder{options_, judge, rows, counts_, box, (b * heads_ + h) * q_tiles_}.visit(0, q_tiles_, 0, k_tiles_);
-      }
-  }
-  rows_ = rows.packed();
-  counts_.empty = batches_ * heads_ * q_tiles_ * k_tiles_ - counts_.full - counts_.undecided;
-}
-
-// Sweeps the rows downwards and closes a column's run where its kind changes. Only the columns where a row differs from
-// the one above are touched.
-inline void tile_map::build_columns() {
-  if (has_columns_) return;
-  growing_lists columns(maps() * k_tiles_);
-  struct open_run {
-    std::int32_t since = -1;  // -1: the tile above is empty
-    tile_kind kind = tile_kind::full;
-  };
-  std::vector<open_run> open;
-  for (index_t m = 0; m < maps(); ++m) {
-    open.assign(std::size_t(k_tiles_), {});
-    std::span<const tile_run> above;
-    for (index_t i = 0; i <= q_tiles_; ++i) {
-      const std::span<const tile_run> here = i < q_tiles_ ? list(rows_, m * q_tiles_ + i) : std::span<const tile_run>{};
-      std::size_t x = 0, y = 0;
-      for (index_t j = 0; j < k_tiles_;) {
-        while (x < above.size() && above[x].last < j) ++x;
-        while (y < here.size() && here[y].last < j) ++y;
-        const auto end_of = [&](std::span<const tile_run> runs, std::size_t at) -> index_t {
-          return at >= runs.size() ? k_tiles_ : runs[at].first > j ? runs[at].first : runs[at].last + 1;
-        };
-        const index_t end = std::min(end_of(above, x), end_of(here, y));
-        const bool was = x < above.size() && above[x].first <= j, is = y < here.size() && here[y].first <= j;
-        if (was != is || (is && above[x].kind != here[y].kind))
-          for (index_t c = j; c < end; ++c) {
-            open_run& run = open[std::size_t(c)];
-            if (was) columns.append(m * k_tiles_ + c, run.kind, run.since, i - 1);
-            if (is) run = {std::int32_t(i), here[y].kind};
-          }
-        j = end;
-      }
-      above = here;
-    }
-  }
-  columns_ = columns.packed();
-  has_columns_ = true;
-}
-
 }  // namespace samite
+
+#ifndef SAMITE_SPLIT
+#include <samite/mask/tile_map_impl.hpp>
+#endif

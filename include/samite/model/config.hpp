@@ -44,7 +44,7 @@ decoder_config read_decoder_config(const json_value& json, const std::string& pa
 /// Reads config.json of a drafter: each draft key from `dflash_config` first, then from the top level.
 ///
 /// errors  E-MODEL-CONFIG: unknown keys of dflash_config, features that are not served, layer_types that disagree with the
-///         window settings, taps outside the target, no rotary base
+///         window settings, a window shorter than the block, taps outside the target, no rotary base
 drafter_config read_drafter_config(const json_value& json, const std::string& path);
 
 /// config.json text, read back by the functions above and by the transformers library.

@@ -177,6 +177,8 @@ SAMITE_IMPL drafter_config read_drafter_config(const json_value& json, const std
         raise("E-MODEL-CONFIG", path, ": layer ", i, " is sliding but use_sliding_window is not true and dflash_config has no swa_window_size; set one of them, or mark the layer full_attention");
       const index_t window = has_swa ? whole("swa_window_size", {}) : whole("sliding_window", {});
       if (window < 1) raise("E-MODEL-CONFIG", path, ": the window is ", window, " tokens; expected at least 1");
+      if (window < c.block_size)
+        raise("E-MODEL-CONFIG", path, ": the window is ", window, " tokens but a block has ", c.block_size, "; implementations differ in what such a window hides, so it must be at least as long as the block");
       layer.window = window;
     }
     c.layer_types.push_back(layer);

@@ -62,12 +62,14 @@ auto log_sum_exp(const E& x) {
   return top + log(sum(exp(x - top)));
 }
 
-/// -log softmax(logits)[label] of each row.
+/// -log softmax(logits)[label] of each row. A negative label, such as -100, marks a row to ignore: loss and gradient are 0.
 ///
 /// logits [.., V] real, labels [.., 1] i32 or i64; returns [.., 1] fp32 (fp64 for f64 logits)
+/// A label of V or more is a mistake that a kernel can't raise: it gives NaN, so that it shows in the loss
 inline value cross_entropy(const value& logits, const value& labels, std::string label = {}) {
   const dtype type = logits.type() == dtype::f64 ? dtype::f64 : dtype::f32;
-  return let(log_sum_exp(logits) - sum(select(equal(column(), labels), logits, 0.0)), {.type = type, .label = std::move(label)});
+  const auto loss = log_sum_exp(logits) - sum(select(equal(column(), labels), logits, 0.0));
+  return let(select(labels < 0.0, 0.0, select(labels < columns(), loss, std::nan(""))), {.type = type, .label = std::move(label)});
 }
 
 /// Cross-entropy of softmax(logits) against the distribution softmax(teacher), which is constant.

@@ -5,6 +5,7 @@
 // arXiv:2205.14135) and small serial products. Full tiles are not tested; undecided ones are, row by row. Every output
 // element belongs to one task, so the result does not depend on the number of threads.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <limits>
 #include <map>

@@ -6,20 +6,14 @@
 
 #include <samite/core/env.hpp>
 #include <samite/run/cpu_backend.hpp>
-#if __has_include(<samite/run/cuda_backend.hpp>)
 #include <samite/run/cuda_backend.hpp>
-#endif
 #include <samite/run/executor.hpp>
 
 namespace samite {
 
 SAMITE_IMPL std::shared_ptr<backend> make_backend(const device& target) {
   if (target.type == device::kind::cpu) return make_cpu_backend();
-#if __has_include(<samite/run/cuda_backend.hpp>)
   return make_cuda_backend(target.index);
-#else
-  raise("E-GPU-NONE","no");
-#endif
 }
 
 SAMITE_IMPL executor::executor(plan p, std::shared_ptr<backend> on)

@@ -4,6 +4,7 @@
 // with registers that stay in the cache. A node that is the same at all columns has one element a row. Blocks have a fixed
 // size and don't share anything, so the result does not depend on the number of threads.
 #pragma once
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <span>

@@ -5,37 +5,19 @@
 // source  Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication"
 #pragma once
 #include <algorithm>
-#include <concepts>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <utility>
 
-#include <samite/core/dtype.hpp>
+#include <samite/runtime/gemm_problem.hpp>
 
 namespace samite {
-
-template <class Real>
-concept blas_real = std::same_as<Real, float> || std::same_as<Real, double>;
 
 namespace detail {
 
 /// C blocks that go to one thread each; part of the result's definition, so never derived from the machine.
 inline constexpr index_t gemm_block_rows = 128, gemm_block_columns = 512;
-
-template <class Real>
-struct gemm_problem {
-  bool trans_a, trans_b;
-  index_t m, n, k;
-  Real alpha;
-  const Real* a;
-  index_t lda;
-  const Real* b;
-  index_t ldb;
-  Real beta;
-  Real* c;
-  index_t ldc;
-};
 
 /// The part of the problem that computes the block of C at (row, column).
 template <class Real>

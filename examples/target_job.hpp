@@ -1,0 +1,98 @@
+// examples/target_job.hpp: trains a byte-level target: settings, load, build, step loop.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "program.hpp"
+
+namespace example {
+
+using namespace samite;
+
+inline weight_map to_dtype(const weight_map& weights, dtype type) {
+  weight_map out;
+  for (const auto& [name, t] : weights) out[name] = t.to_dtype(type);
+  return out;
+}
+
+/// Weights where a device's plans can bind them.
+inline weight_map on_device(const weight_map& weights, device where) {
+  if (where.type == device::kind::cpu) return weights;
+  weight_map moved;
+  const std::shared_ptr<backend> b = make_backend(where);
+  for (const auto& [name, t] : weights) moved[name] = b->make_tensor(t.type(), t.dims()), moved[name].copy_from(t);
+  return moved;
+}
+
+struct target_settings {
+  std::string text = "examples/data/austen.txt", output = "build/target", metrics{};
+  device on = device::cpu();
+  dtype used = f32, stored = f32;  // computing; in the checkpoint
+  index_t hidden = 128, layers = 2, heads = 4, kv_heads = 2, head_dim = 32, intermediate = 352;
+  index_t steps = 600, batch = 8, window = 128;
+  double rate = 3e-3, weight_decay = 0.1;
+  std::uint64_t seed = 1;
+  index_t save_every = 200;
+  bool resume = true;
+};
+
+struct loaded_target {
+  decoder_config config;
+  weight_map weights;  // on the host, as the checkpoint has them
+};
+
+inline loaded_target load_target(const std::string& folder) {
+  loaded_target t;
+  t.config = read_decoder_config(read_json(folder + "/config.json"), folder + "/config.json");
+  graph g;
+  declare_decoder(g, t.config, f32, f32);
+  t.weights = load_weights(folder, parameter_shapes(g), f32, t.config.tied ? std::set<std::string>{"lm_head.weight"} : std::set<std::string>{});
+  return t;
+}
+
+/// The frozen embedding and head under the names that drafters bind.
+inline weight_map frozen_target_io(const loaded_target& target, dtype used) {
+  const tensor embedding = target.weights.at("model.embed_tokens.weight");
+  return {{"target.embedding", embedding.to_dtype(used)}, {"target.head", (target.config.tied ? embedding : target.weights.at("lm_head.weight")).to_dtype(used)}};
+}
+
+/// Trains a byte-level decoder from scratch, or continues an interrupted run of the same settings.
+inline void train_target(const target_settings& s) {
+  const byte_corpus corpus = load_corpus(s.text, s.window + 1);
+  decoder_config c;
+  c.sizes = {.hidden = s.hidden, .intermediate = s.intermediate, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
+  c.vocab_size = byte_vocabulary, c.layers = s.layers, c.max_positions = 4096, c.rope_theta = 1e4, c.tied = true;
+
+  trainer_options o;
+  o.optimizer.weight_decay = s.weight_decay;
+  o.schedule = {.peak = s.rate, .steps = s.steps, .warmup_steps = std::max<index_t>(1, s.steps / 25), .final_fraction = 0.05};
+  o.contract = concat_text("target h", s.hidden, " l", s.layers, " heads ", s.heads, "/", s.kv_heads, "/", s.head_dim, " f", s.intermediate, " steps ", s.steps, " batch ", s.batch, "x",
+                           s.window, " rate ", s.rate, " decay ", s.weight_decay, " seed ", s.seed, " text ", hash_text(corpus.text), " ", name_of(s.used));
+  trainer run(s.on, o, [&](graph& g) { return language_model_graph(g, c, s.batch, s.window, s.used); });
+  run.set_weights(initial_weights(parameter_shapes(run.inputs().source().source()), s.seed));
+  const std::string state = s.output + "/training_state.safetensors";
+  make_folder(s.output);
+  if (s.resume && file_exists(state)) run.load(state);
+
+  metrics_log metrics(s.metrics);
+  progress_line progress("target", s.steps, run.step());
+  while (run.step() < s.steps) {
+    bind_windows(run.inputs(), choose_windows(corpus.training(), s.batch, s.window + 1, s.seed, run.step()));
+    run.accumulate();
+    run.update(double(s.batch * s.window));
+    if (progress.due(run.step())) {
+      const double loss = double(run.inputs().output("loss").data<float>()[0]);
+      if (!std::isfinite(loss)) raise("E-DIVERGED", "training the target: the loss is ", loss, " at step ", run.step(), "; lower --rate");
+      progress.show(run.step(), loss, double(s.batch * s.window));
+      metrics.write({{"job", "target"}, {"step", run.step()}, {"loss", loss}, {"rate", o.schedule.at(run.step() - 1)}, {"grad_norm", run.gradient_norm()}});
+    }
+    if (run.step() % s.save_every == 0 && run.step() < s.steps) run.save(state);
+  }
+  progress.finish();
+  std::fputs(run.profile().c_str(), stdout);
+  save_checkpoint(s.output, to_json_text(c), run.weights(), s.stored);
+  remove_file(state);
+}
+
+}  // namespace example

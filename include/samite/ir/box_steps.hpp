@@ -1,0 +1,70 @@
+// samite/ir/box_steps.hpp: a predicate or index as the steps that ir/bounds.hpp takes for each box.
+//
+// Index arithmetic becomes sums of steps, and comparisons become leaves: a sum without its constant lies in a set of
+// intervals. Equal sums are one step, so that the constraints on one of them (q - kv, q/16 - kv/16, ...) merge.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include <samite/ir/interval.hpp>
+#include <samite/ir/program.hpp>
+#include <samite/ir/table.hpp>
+
+namespace samite::detail {
+
+/// What a judge reads. Arguments and tables are those of the moment when it was made.
+struct box_steps {
+  struct term {
+    int value;
+    index_t factor;
+    friend bool operator==(const term&, const term&) = default;
+  };
+  enum class value_code : std::uint8_t { constant, symbol, sum, quotient, remainder, binary, gather, select };
+  struct value_step {
+    value_code code = value_code::constant;
+    op operation = op::constant;
+    int a = -1, b = -1, c = -1;  // operands; of a sum: its terms [a, b); of a select: predicate, value, value
+    int shift = -1;              // of a quotient or remainder: log2 of the divisor if it is a power of two
+    index_t imm = 0;             // constant, symbol, added constant, divisor, table
+  };
+  enum class predicate_code : std::uint8_t { constant, leaf, all, any, select, opaque };
+  struct residue_class {
+    index_t modulus = 1, start = 0, count = 1;  // x mod modulus is one of the `count` values from start on, cyclically
+    bool is_everything() const { return count >= modulus; }
+    friend bool operator==(const residue_class&, const residue_class&) = default;
+  };
+  // A predicate node. A leaf says: the form (a sum without constant) lies in one of the intervals and in the residue class.
+  struct predicate_step {
+    predicate_code code = predicate_code::constant;
+    bool constant = false;
+    int form = -1;
+    std::vector<interval> set;
+    residue_class residues;
+    int first_gather = -1, second_gather = -1;  // the form is one table value minus another
+    std::vector<int> parts;                     // of all, any; of select: condition, then, else
+    int cost = 1;
+  };
+
+  struct grain {
+    index_t divisor, offset;
+    friend bool operator==(const grain&, const grain&) = default;
+  };
+
+  std::vector<std::shared_ptr<const table_contents>> tables;
+  std::vector<value_step> values;
+  std::vector<term> terms;
+  std::vector<predicate_step> predicates;
+  std::vector<index_t> thresholds[2];  // of q and of kv: where some comparison changes
+  std::vector<grain> grains[2];        // multiples of divisors, less an offset: where some quotient changes
+  int root_predicate = -1, root_value = -1;
+  bool is_exact = false;  // one verdict is exact
+};
+
+/// The steps of root number `root`.
+box_steps steps_of(const program& source, std::size_t root);
+
+}  // namespace samite::detail
+
+#ifndef SAMITE_SPLIT
+#include <samite/ir/box_steps_impl.hpp>
+#endif

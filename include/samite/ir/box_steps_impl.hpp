@@ -1,0 +1,401 @@
+// samite/ir/box_steps_impl.hpp: the translation of a canonical program into steps.
+#pragma once
+#include <algorithm>
+#include <bit>
+
+#include <samite/ir/box_steps.hpp>
+#include <samite/ir/build.hpp>
+#include <samite/ir/canonical.hpp>
+#include <samite/ir/folding.hpp>
+#include <samite/ir/interval_set.hpp>
+
+namespace samite::detail {
+
+class step_translator {
+ public:
+  explicit step_translator(const program& source) : bound_(canonical(source, true)) {}
+
+  box_steps run(std::size_t root) {
+    ensure(root < bound_.roots.size(), "a judged program has the root that is asked for");
+    for (const auto& table : bound_.tables()) out_.tables.push_back(table->contents());
+    value_memo_.assign(bound_.size(), -1);
+    const node_id id = bound_.roots[root];
+    ensure(bound_[id].kind != value_kind::real, "bounds are for predicates and indices, not for real values");
+    if (bound_[id].kind == value_kind::boolean) {
+      out_.root_predicate = predicate_of(id, false);
+      const predicate_step& top = out_.predicates[std::size_t(out_.root_predicate)];
+      unsigned seen = 0;
+      // One comparison of a form whose symbols don't repeat is exact.
+      out_.is_exact = top.code == predicate_code::constant || (top.code == predicate_code::leaf && !symbols_repeat(top.form, seen));
+    } else {
+      out_.root_value = value_of(id);
+    }
+    for (auto& list : out_.thresholds) sort_few(list, [](index_t x, index_t y) { return x < y; });
+    for (auto& list : out_.grains) sort_few(list, [](const grain& x, const grain& y) { return x.divisor > y.divisor; });
+    return std::move(out_);
+  }
+
+ private:
+  using value_code = box_steps::value_code;
+  using value_step = box_steps::value_step;
+  using predicate_code = box_steps::predicate_code;
+  using predicate_step = box_steps::predicate_step;
+  using residue_class = box_steps::residue_class;
+  using term = box_steps::term;
+  using grain = box_steps::grain;
+
+  struct sum_of_values {
+    std::vector<term> terms;
+    index_t constant = 0;
+    bool valid = true;
+  };
+
+  int push_value(const value_step& step) {
+    out_.values.push_back(step);
+    return int(out_.values.size()) - 1;
+  }
+
+  static sum_of_values joined(sum_of_values x, const sum_of_values& y, index_t factor) {
+    x.valid = x.valid && y.valid && is_foldable(__int128(x.constant) + __int128(y.constant) * factor);
+    if (!x.valid) return x;
+    x.constant += y.constant * factor;
+    for (const term& t : y.terms) {
+      auto at = std::find_if(x.terms.begin(), x.terms.end(), [&](const term& o) { return o.value == t.value; });
+      const __int128 total = __int128(t.factor) * factor + (at == x.terms.end() ? 0 : at->factor);
+      x.valid = x.valid && is_foldable(total);
+      if (!x.valid) return x;
+      if (at == x.terms.end()) x.terms.push_back({t.value, index_t(total)});
+      else if (total == 0) x.terms.erase(at);
+      else at->factor = index_t(total);
+    }
+    return x;
+  }
+
+  // The node as a sum; not valid if it is not one, or if its numbers are too large to fold.
+  sum_of_values composed_sum(node_id id) {
+    const node n = bound_[id];
+    switch (n.code) {
+      case op::constant: return {{}, n.imm, is_foldable(n.imm)};
+      case op::add: return joined(sum_of(n.operands[0]), sum_of(n.operands[1]), 1);
+      case op::sub: return joined(sum_of(n.operands[0]), sum_of(n.operands[1]), -1);
+      case op::neg: return joined({}, sum_of(n.operands[0]), -1);
+      case op::mul: {
+        const bool left = is_constant(bound_, n.operands[0]), right = is_constant(bound_, n.operands[1]);
+        const index_t factor = left || right ? bound_[n.operands[left ? 0 : 1]].imm : 0;
+        if (factor == 0) return {{}, 0, false};
+        return joined({}, sum_of(n.operands[left ? 1 : 0]), factor);
+      }
+      default: return {{}, 0, false};
+    }
+  }
+
+  sum_of_values sum_of(node_id id) {
+    sum_of_values found = composed_sum(id);
+    if (found.valid) return found;
+    return {{{atom_of(id), 1}}, 0, true};
+  }
+
+  int value_of_sum(const sum_of_values& sum) {
+    if (sum.terms.empty()) {
+      value_step step;
+      step.imm = sum.constant;
+      return push_value(step);
+    }
+    if (sum.terms.size() == 1 && sum.terms[0].factor == 1 && sum.constant == 0) return sum.terms[0].value;
+    for (std::size_t id = 0; id < out_.values.size(); ++id) {
+      const value_step& v = out_.values[id];
+      if (v.code == value_code::sum && v.imm == sum.constant && std::size_t(v.b - v.a) == sum.terms.size() &&
+          std::equal(sum.terms.begin(), sum.terms.end(), out_.terms.begin() + v.a))
+        return int(id);
+    }
+    value_step step;
+    step.code = value_code::sum;
+    step.imm = sum.constant;
+    step.a = int(out_.terms.size());
+    out_.terms.insert(out_.terms.end(), sum.terms.begin(), sum.terms.end());
+    step.b = int(out_.terms.size());
+    return push_value(step);
+  }
+
+  int value_of(node_id id) {
+    sum_of_values sum = composed_sum(id);
+    if (!sum.valid) return atom_of(id);
+    sort_few(sum.terms, [](const term& x, const term& y) { return x.value < y.value; });
+    return value_of_sum(sum);
+  }
+
+  int atom_of(node_id id) {
+    if (value_memo_[std::size_t(id)] >= 0) return value_memo_[std::size_t(id)];
+    const node n = bound_[id];
+    value_step step;
+    step.operation = n.code;
+    step.imm = n.imm;
+    switch (n.code) {
+      case op::constant: step.imm = samite::saturate(n.imm); break;
+      case op::symbol: step.code = value_code::symbol; break;
+      case op::select:
+        step.code = value_code::select;
+        step.a = predicate_of(n.operands[0], false);
+        step.b = value_of(n.operands[1]), step.c = value_of(n.operands[2]);
+        break;
+      case op::div: case op::mod:
+        step.code = n.code == op::div ? value_code::quotient : value_code::remainder;
+        step.a = value_of(n.operands[0]);
+        step.imm = bound_[n.operands[1]].imm;  // build() allows constant divisors only
+        if (std::has_single_bit(std::uint64_t(step.imm))) step.shift = std::countr_zero(std::uint64_t(step.imm));
+        note_grain(step.a, step.imm);
+        break;
+      default:
+        step.code = n.code == op::gather ? value_code::gather : value_code::binary;
+        step.a = value_of(n.operands[0]);
+        if (n.operands[1] != no_node) step.b = value_of(n.operands[1]);
+        if (n.operands[2] != no_node) step.c = value_of(n.operands[2]);
+        break;
+    }
+    return value_memo_[std::size_t(id)] = push_value(step);
+  }
+
+  int push_predicate(predicate_step step) {
+    out_.predicates.push_back(std::move(step));
+    return int(out_.predicates.size()) - 1;
+  }
+
+  int cost_of(int value_id) const {
+    const value_step& v = out_.values[std::size_t(value_id)];
+    switch (v.code) {
+      case value_code::constant: case value_code::symbol: return 0;
+      case value_code::sum: {
+        int total = 1;
+        for (int i = v.a; i < v.b; ++i) total += 1 + cost_of(out_.terms[std::size_t(i)].value);
+        return total;
+      }
+      case value_code::select: return 4 + out_.predicates[std::size_t(v.a)].cost + cost_of(v.b) + cost_of(v.c);
+      default: {
+        int total = v.code == value_code::gather ? 12 : v.code == value_code::binary ? 2 : 4;
+        for (int operand : {v.a, v.b, v.c})
+          if (operand >= 0) total += cost_of(operand);
+        return std::min(total, 1 << 20);
+      }
+    }
+  }
+
+  // Remembers multiples of the divisor as places to cut, if the dividend is q or kv plus a constant.
+  void note_grain(int dividend, index_t divisor) {
+    const value_step& v = out_.values[std::size_t(dividend)];
+    index_t offset = 0;
+    int symbol = dividend;
+    if (v.code == value_code::sum) {
+      if (v.b - v.a != 1 || out_.terms[std::size_t(v.a)].factor != 1) return;
+      symbol = out_.terms[std::size_t(v.a)].value;
+      offset = v.imm;
+    }
+    const value_step& s = out_.values[std::size_t(symbol)];
+    if (s.code != value_code::symbol || (s.imm != index_t(symbol_id::q) && s.imm != index_t(symbol_id::kv))) return;
+    auto& list = out_.grains[s.imm == index_t(symbol_id::kv)];
+    const grain g{divisor, offset};
+    if (std::find(list.begin(), list.end(), g) == list.end()) list.push_back(g);
+  }
+
+  void note_threshold(const predicate_step& leaf) {
+    const value_step& v = out_.values[std::size_t(leaf.form)];
+    if (v.code != value_code::symbol || (v.imm != index_t(symbol_id::q) && v.imm != index_t(symbol_id::kv))) return;
+    auto& list = out_.thresholds[v.imm == index_t(symbol_id::kv)];
+    for (const interval& part : leaf.set) {
+      if (part.low > interval::lowest) list.push_back(part.low);
+      if (part.high < interval::highest) list.push_back(part.high + 1);
+    }
+  }
+
+  bool symbols_repeat(int value_id, unsigned& seen) const {
+    const value_step& v = out_.values[std::size_t(value_id)];
+    switch (v.code) {
+      case value_code::constant: return false;
+      case value_code::symbol: {
+        const unsigned bit = 1u << v.imm;
+        const bool again = (seen & bit) != 0;
+        seen |= bit;
+        return again;
+      }
+      case value_code::sum:
+        for (int i = v.a; i < v.b; ++i) {
+          if (out_.terms[std::size_t(i)].factor != 1 && out_.terms[std::size_t(i)].factor != -1) return true;  // values in between are missing
+          if (symbols_repeat(out_.terms[std::size_t(i)].value, seen)) return true;
+        }
+        return false;
+      case value_code::quotient: return symbols_repeat(v.a, seen);  // leaves no gaps; a remainder or product may
+      default: return true;
+    }
+  }
+
+  // The form lies in the set: brings the form to its simplest writing first, so that equal forms meet and merge.
+  int leaf_of(sum_of_values sum, std::vector<interval> set, residue_class residues) {
+    for (interval& part : set) {
+      if (part.low > interval::lowest) part.low = samite::saturate(__int128(part.low) - sum.constant);
+      if (part.high < interval::highest) part.high = samite::saturate(__int128(part.high) - sum.constant);
+    }
+    residues.start = floor_mod(residues.start - sum.constant % residues.modulus, residues.modulus);
+    sum.constant = 0;
+    sort_few(sum.terms, [](const term& x, const term& y) { return x.value < y.value; });
+    if (!sum.terms.empty() && sum.terms[0].factor < 0) {
+      for (term& t : sum.terms) t.factor = -t.factor;
+      for (interval& part : set) part = {-part.high, -part.low};
+      std::reverse(set.begin(), set.end());
+      residues.start = floor_mod(-(residues.start + residues.count - 1), residues.modulus);
+    }
+    set = intersection(set, {interval::everything()});
+    if (set.empty() || residues.count <= 0) return constant_predicate(false);
+    if (sum.terms.empty()) {
+      const bool inside = std::any_of(set.begin(), set.end(), [](const interval& part) { return part.contains(0); });
+      return constant_predicate(inside && floor_mod(-residues.start, residues.modulus) < residues.count);
+    }
+    if (is_everything(set) && residues.is_everything()) return constant_predicate(true);
+    if (sum.terms.size() == 1 && sum.terms[0].factor == 1) {
+      const value_step v = out_.values[std::size_t(sum.terms[0].value)];
+      const auto operand = [&](int id) {
+        const value_step& o = out_.values[std::size_t(id)];
+        sum_of_values inner;
+        if (o.code == value_code::sum) inner = {{out_.terms.begin() + o.a, out_.terms.begin() + o.b}, o.imm, true};
+        else inner.terms.push_back({id, 1});
+        return inner;
+      };
+      if (v.code == value_code::binary && v.operation == op::abs && (residues.is_everything() || (residues.start == 0 && residues.count == 1))) {
+        std::vector<interval> both;
+        for (const interval& part : intersection(set, {{0, interval::highest}})) {
+          if (part.low == 0) {
+            both.push_back({-part.high, part.high});
+          } else {
+            both.push_back({-part.high, -part.low});
+            both.push_back(part);
+          }
+        }
+        return leaf_of(operand(v.a), intersection(both, {interval::everything()}), residues);
+      }
+      if (v.code == value_code::quotient && residues.is_everything()) {
+        const index_t divisor = v.imm;
+        for (interval& part : set) {
+          if (part.low > interval::lowest) part.low = samite::saturate(__int128(part.low) * divisor);
+          if (part.high < interval::highest) part.high = samite::saturate(__int128(part.high) * divisor + divisor - 1);
+        }
+        return leaf_of(operand(v.a), set, residues);
+      }
+      if (v.code == value_code::remainder && residues.is_everything()) {
+        const index_t modulus = v.imm;
+        set = intersection(set, {{0, modulus - 1}});
+        if (set.empty()) return constant_predicate(false);
+        const bool is_complement = set.size() == 2 && set[0].low == 0 && set[1].high == modulus - 1;  // cyclically one interval
+        if (set.size() == 1) return leaf_of(operand(v.a), {interval::everything()}, {modulus, set[0].low, set[0].high - set[0].low + 1});
+        if (is_complement)
+          return leaf_of(operand(v.a), {interval::everything()}, {modulus, set[1].low, modulus - set[1].low + set[0].high + 1});
+      }
+    }
+    predicate_step step;
+    step.code = predicate_code::leaf;
+    step.form = value_of_sum(sum);
+    step.set = std::move(set);
+    step.residues = residues.is_everything() ? residue_class{} : residues;
+    step.cost = 1 + cost_of(step.form);
+    if (sum.terms.size() == 2 && sum.terms[0].factor + sum.terms[1].factor == 0 && (sum.terms[0].factor == 1 || sum.terms[0].factor == -1) &&
+        out_.values[std::size_t(sum.terms[0].value)].code == value_code::gather && out_.values[std::size_t(sum.terms[1].value)].code == value_code::gather)
+      step.first_gather = sum.terms[0].value, step.second_gather = sum.terms[1].value;
+    note_threshold(step);
+    return push_predicate(std::move(step));
+  }
+
+  int combined(bool is_any, std::vector<int> parts) {
+    std::vector<int> flat;
+    for (int id : parts) {
+      const predicate_step& part = out_.predicates[std::size_t(id)];
+      if (part.code == (is_any ? predicate_code::any : predicate_code::all)) flat.insert(flat.end(), part.parts.begin(), part.parts.end());
+      else flat.push_back(id);
+    }
+    std::vector<int> merged;
+    for (int id : flat) {
+      const predicate_step part = out_.predicates[std::size_t(id)];
+      if (part.code == predicate_code::constant) {
+        if (part.constant == is_any) return id;
+        continue;
+      }
+      bool absorbed = false;
+      for (int& other : merged) {
+        const predicate_step& o = out_.predicates[std::size_t(other)];
+        if (part.code != predicate_code::leaf || o.code != predicate_code::leaf || o.form != part.form) continue;
+        const bool free_of_residues = part.residues.is_everything() && o.residues.is_everything();
+        if (is_any && !free_of_residues) continue;
+        if (!is_any && !part.residues.is_everything() && !o.residues.is_everything() && !(part.residues == o.residues)) continue;
+        predicate_step both = o;
+        both.set = is_any ? complement(intersection(complement(o.set), complement(part.set)))
+                          : intersection(o.set, part.set);
+        if (both.residues.is_everything()) both.residues = part.residues;
+        if (both.set.empty()) return constant_predicate(false);
+        if (is_everything(both.set) && both.residues.is_everything() && is_any) return constant_predicate(true);
+        other = push_predicate(std::move(both));
+        absorbed = true;
+        break;
+      }
+      if (!absorbed) merged.push_back(id);
+    }
+    if (merged.empty()) return constant_predicate(!is_any);
+    if (merged.size() == 1) return merged[0];
+    sort_few(merged, [&](int x, int y) { return out_.predicates[std::size_t(x)].cost < out_.predicates[std::size_t(y)].cost; });
+    predicate_step step;
+    step.code = is_any ? predicate_code::any : predicate_code::all;
+    for (int id : merged) step.cost = std::min(step.cost + out_.predicates[std::size_t(id)].cost, 1 << 20);
+    step.parts = std::move(merged);
+    return push_predicate(std::move(step));
+  }
+
+  int predicate_of(node_id id, bool negated) {
+    const node n = bound_[id];
+    const node_id a = n.operands[0], b = n.operands[1];
+    switch (n.code) {
+      case op::constant: return constant_predicate((n.imm != 0) != negated);
+      case op::logical_not: return predicate_of(a, !negated);
+      case op::logical_and: case op::logical_or: {
+        const int left = predicate_of(a, negated), right = predicate_of(b, negated);
+        return combined((n.code == op::logical_or) != negated, {left, right});
+      }
+      case op::less: case op::less_equal: case op::equal: {
+        if (bound_[a].kind == value_kind::boolean && n.code == op::equal) {  // equal booleans: a ? b : !b
+          predicate_step step;
+          step.code = predicate_code::select;
+          step.parts = {predicate_of(a, false), predicate_of(b, negated), predicate_of(b, !negated)};
+          for (int part : step.parts) step.cost += out_.predicates[std::size_t(part)].cost;
+          return push_predicate(std::move(step));
+        }
+        if (bound_[a].kind != value_kind::index) break;
+        sum_of_values difference = joined(sum_of(a), sum_of(b), -1);
+        std::vector<interval> set{{interval::lowest, n.code == op::less ? -1 : 0}};
+        if (!difference.valid) break;
+        if (n.code == op::equal) set = {interval::point(0)};
+        if (negated) set = complement(set);
+        return leaf_of(std::move(difference), std::move(set), {});
+      }
+      case op::select: {
+        predicate_step step;
+        step.code = predicate_code::select;
+        step.parts = {predicate_of(a, false), predicate_of(b, negated), predicate_of(n.operands[2], negated)};
+        for (int part : step.parts) step.cost += out_.predicates[std::size_t(part)].cost;
+        return push_predicate(std::move(step));
+      }
+      default: break;
+    }
+    predicate_step opaque;
+    opaque.code = predicate_code::opaque;
+    return push_predicate(std::move(opaque));
+  }
+
+  int constant_predicate(bool value) {
+    predicate_step step;
+    step.constant = value;
+    step.cost = 0;
+    return push_predicate(std::move(step));
+  }
+
+  program bound_;
+  box_steps out_;
+  std::vector<int> value_memo_;
+};
+
+SAMITE_IMPL box_steps steps_of(const program& source, std::size_t root) { return step_translator(source).run(root); }
+
+}  // namespace samite::detail

@@ -1,0 +1,89 @@
+// samite/ir/derivative_impl.hpp: reverse mode on scalar programs.
+#pragma once
+#include <samite/ir/ops.hpp>
+#include <samite/ir/derivative.hpp>
+
+namespace samite {
+
+SAMITE_IMPL std::vector<char> column_dependence(const program& p, const std::vector<char>& operand_varies) {
+  std::vector<char> varies(p.size(), 0);
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    const node& n = p.nodes()[i];
+    if (n.code == op::operand) varies[i] = operand_varies[std::size_t(n.imm)];
+    if (n.code == op::symbol) varies[i] = n.imm == index_t(symbol_id::column);
+    if (n.code == op::row_sum || n.code == op::row_max || n.code == op::row_min) continue;
+    for (node_id operand : n.operands)
+      if (operand != no_node && varies[std::size_t(operand)]) varies[i] = 1;
+  }
+  return varies;
+}
+
+SAMITE_IMPL std::vector<node_id> differentiate(program& p, const std::vector<std::pair<node_id, node_id>>& seeds,
+                                          const std::vector<index_t>& wanted, std::vector<char> operand_varies) {
+  const std::size_t originals = p.size();
+  std::vector<node_id> adjoint(originals, no_node);
+  // The dependence of nodes that this function adds is derived from their operands as they appear.
+  std::vector<char> varies = column_dependence(p, operand_varies);
+  const auto varies_now = [&](node_id id) {
+    if (std::size_t(id) >= varies.size()) varies = column_dependence(p, operand_varies);
+    return varies[std::size_t(id)] != 0;
+  };
+  const auto accumulate = [&](node_id target, node_id contribution) {
+    if (contribution == no_node || p[target].kind != value_kind::real) return;
+    // A value shared by the columns of a row gathers its adjoint from all of them.
+    if (!varies_now(target) && varies_now(contribution)) contribution = build(p, op::row_sum, contribution);
+    node_id& slot = adjoint[std::size_t(target)];
+    slot = slot == no_node ? contribution : build(p, op::add, slot, contribution);
+  };
+  for (const auto& [root, seed] : seeds) accumulate(root, seed);
+  for (std::size_t i = originals; i-- > 0;) {
+    if (adjoint[i] == no_node) continue;
+    const node n = p.nodes()[i];  // a copy: the rules push nodes
+    visit_op(n.code, [&](auto rule) {
+      if constexpr (requires { decltype(rule)::derivative; }) {
+        const adjoints parts = decltype(rule)::derivative({p, n.operands, node_id(i), adjoint[i]});
+        for (int k = 0; k < 3; ++k)
+          if (n.operands[k] != no_node) accumulate(n.operands[k], parts[std::size_t(k)]);
+      }
+    });
+  }
+  std::vector<node_id> result;
+  for (index_t slot : wanted) {
+    node_id found = no_node;
+    for (std::size_t i = 0; i < originals; ++i)
+      if (p.nodes()[i].code == op::operand && p.nodes()[i].imm == slot) found = adjoint[i];
+    result.push_back(found);
+  }
+  return result;
+}
+
+SAMITE_IMPL program prune(const program& p, const std::vector<node_id>& roots, std::vector<index_t>& slots) {
+  std::vector<char> used(p.size(), 0);
+  for (node_id root : roots) used[std::size_t(root)] = 1;
+  for (std::size_t i = p.size(); i-- > 0;)
+    if (used[i])
+      for (node_id operand : p.nodes()[i].operands)
+        if (operand != no_node) used[std::size_t(operand)] = 1;
+  program out;
+  std::vector<node_id> moved(p.size(), no_node);
+  slots.clear();
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    if (!used[i]) continue;
+    node n = p.nodes()[i];
+    for (node_id& operand : n.operands)
+      if (operand != no_node) operand = moved[std::size_t(operand)];
+    if (n.code == op::operand) {
+      index_t fresh = 0;
+      while (fresh < index_t(slots.size()) && slots[std::size_t(fresh)] != n.imm) ++fresh;
+      if (fresh == index_t(slots.size())) slots.push_back(n.imm);
+      n.imm = fresh;
+    }
+    if (n.code == op::argument) n.imm = out.slot_of(p.arguments()[std::size_t(n.imm)]);
+    if (n.code == op::gather) n.imm = out.slot_of(p.tables()[std::size_t(n.imm)]);
+    moved[i] = out.push(n);
+  }
+  for (node_id root : roots) out.roots.push_back(moved[std::size_t(root)]);
+  return out;
+}
+
+}  // namespace samite

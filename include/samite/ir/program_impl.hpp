@@ -1,0 +1,64 @@
+// samite/ir/program_impl.hpp: how a program keeps every node once.
+#pragma once
+#include <samite/ir/program.hpp>
+
+namespace samite {
+
+SAMITE_IMPL std::uint64_t hash_of(const node& n) {
+  std::uint64_t h = combine_hash(std::uint64_t(n.code) | (std::uint64_t(n.kind) << 8), std::uint64_t(n.imm));
+  for (node_id operand : n.operands) h = combine_hash(h, std::uint64_t(std::uint32_t(operand)));
+  return combine_hash(h, std::bit_cast<std::uint64_t>(n.real));
+}
+
+SAMITE_IMPL std::shared_ptr<scalar_cell> make_cell(index_t value) { return std::make_shared<scalar_cell>(value); }
+SAMITE_IMPL std::shared_ptr<scalar_cell> make_cell(double value) { return std::make_shared<scalar_cell>(value); }
+
+SAMITE_IMPL program::program() = default;
+SAMITE_IMPL program::program(const program&) = default;
+SAMITE_IMPL program::program(program&&) noexcept = default;
+SAMITE_IMPL program& program::operator=(const program&) = default;
+SAMITE_IMPL program& program::operator=(program&&) noexcept = default;
+SAMITE_IMPL program::~program() = default;
+
+SAMITE_IMPL node_id program::push(const node& n) {
+  if (2 * (nodes_.size() + 1) > index_.size()) grow_index();
+  const std::size_t mask = index_.size() - 1;
+  std::size_t place = std::size_t(hash_of(n)) & mask;
+  for (; index_[place] != no_node; place = (place + 1) & mask)
+    if (nodes_[std::size_t(index_[place])] == n) return index_[place];
+  index_[place] = node_id(nodes_.size());
+  nodes_.push_back(n);
+  return index_[place];
+}
+
+SAMITE_IMPL void program::grow_index() {
+  index_.assign(index_.empty() ? 32 : 2 * index_.size(), no_node);
+  const std::size_t mask = index_.size() - 1;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    std::size_t place = std::size_t(hash_of(nodes_[i])) & mask;
+    while (index_[place] != no_node) place = (place + 1) & mask;
+    index_[place] = node_id(i);
+  }
+}
+
+namespace detail {
+template <class T>
+index_t slot_in(std::vector<std::shared_ptr<T>>& list, const std::shared_ptr<T>& item) {
+  for (std::size_t i = 0; i < list.size(); ++i)
+    if (list[i] == item) return index_t(i);
+  list.push_back(item);
+  return index_t(list.size() - 1);
+}
+}  // namespace detail
+
+SAMITE_IMPL index_t program::slot_of(const std::shared_ptr<scalar_cell>& cell) { return detail::slot_in(arguments_, cell); }
+SAMITE_IMPL index_t program::slot_of(const std::shared_ptr<const index_table>& table) { return detail::slot_in(tables_, table); }
+
+SAMITE_IMPL std::uint64_t program::hash() const {
+  std::uint64_t h = nodes_.size();
+  for (const node& n : nodes_) h = combine_hash(h, hash_of(n));
+  for (node_id root : roots) h = combine_hash(h, std::uint64_t(std::uint32_t(root)));
+  return h;
+}
+
+}  // namespace samite

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# What the example programs say to commands and files that can't work: the exit status of docs/errors.md, one message with its code,
+# and nothing half-written. Also that text in no encoding at all trains and is printed.
+# check_commands.sh <folder of the programs> <empty work folder>
+set -uo pipefail
+programs=$1 work=$2 passed=0 failed=0
+rm -rf "$work"
+mkdir -p "$work"
+export CUDA_VISIBLE_DEVICES=-1  # the answer without a GPU, also where there is one
+
+fault() { printf 'FAILED: %s\n%s\n' "$1" "$(tail -n 5 "$work/err")" >&2; failed=$((failed + 1)); }
+
+# refuses <status> <code> <program> <arguments>: the output folder is $work/out.
+refuses() {
+  local status=$1 code=$2 program=$3 found what
+  shift 3
+  what="$program $*"
+  rm -rf "$work/out"
+  (
+    trap '' XFSZ  # with a limit on file sizes, writing fails as on a full disk
+    [ -z "${file_blocks:-}" ] || ulimit -f "$file_blocks"
+    exec "$programs/$program" "$@"
+  ) >"$work/log" 2>"$work/err"
+  found=$?
+  if [ "$found" != "$status" ]; then fault "$what: status $found where $status is expected"
+  elif [ "$(grep -c '^samite: ' "$work/err")" != 1 ]; then fault "$what: not exactly one message"
+  elif ! grep -q "^samite: .* \[$code\]\$" "$work/err"; then fault "$what: no message that ends with [$code]"
+  elif [ -d "$work/out" ] && [ -n "$(ls -A "$work/out")" ]; then fault "$what: left behind: $(ls -A "$work/out" | tr '\n' ' ')"
+  else passed=$((passed + 1)); fi
+}
+works() {
+  local program=$1
+  shift
+  if "$programs/$program" "$@" >"$work/log" 2>"$work/err"; then passed=$((passed + 1)); else fault "$program $*"; fi
+}
+
+out=(--output "$work/out")
+tiny_target=(--hidden 16 --layers 2 --heads 2 --kv-heads 1 --head-dim 8 --intermediate 24 --batch 2 --window 16 --steps 4)
+tiny_drafter=(--layers 1 --block 4 --taps 1 --anchors 4 --windows 2 --window 32 --written 0 --steps 3)
+text=examples/data/austen.txt
+
+# the command line
+refuses 2 E-ARG train_target --bogus 1 "${out[@]}"
+refuses 2 E-ARG train_target --steps 0 "${out[@]}"
+refuses 2 E-ARG train_target --steps many "${out[@]}"
+refuses 2 E-ARG train_target --steps "${out[@]}" stray
+refuses 2 E-ARG train_drafter --loss none "${out[@]}"
+refuses 2 E-ARG speculate --prompts -1
+refuses 2 E-ARG-DEVICE train_target --device tpu "${out[@]}"
+refuses 2 E-ARG-DEVICE train_target --device cuda:x "${out[@]}"
+refuses 2 E-ARG-DTYPE train_drafter --dtype f8 "${out[@]}"
+refuses 2 E-ARG-START train_drafter "${tiny_drafter[@]}" --start-layers 9 "${out[@]}"
+
+# the text
+: >"$work/empty"
+head -c 100 "$text" >"$work/short"
+refuses 3 E-FILE-OPEN train_target --text "$work/missing" "${out[@]}"
+refuses 3 E-FILE-OPEN train_drafter --text "$work" "${out[@]}"
+refuses 3 E-DATA-TEXT train_target --text "$work/empty" "${out[@]}"
+refuses 3 E-DATA-TEXT train_drafter --text "$work/short" "${out[@]}"
+refuses 3 E-DATA-TEXT speculate --text "$work/empty"
+
+# the model
+damaged() {  # damaged <name>: a copy of the example target to spoil
+  rm -rf "${work:?}/$1"
+  cp -r examples/data/target "$work/$1"
+  printf '%s' "$work/$1"
+}
+folder=$(damaged truncated)
+head -c 5000 examples/data/target/model.safetensors >"$folder/model.safetensors"
+refuses 3 'E-SAFETENSORS-[A-Z]*' train_drafter --target "$folder" "${out[@]}"
+: >"$folder/model.safetensors"
+refuses 3 'E-SAFETENSORS-[A-Z]*' train_drafter --target "$folder" "${out[@]}"
+rm "$folder/model.safetensors"
+refuses 3 E-FILE-OPEN train_drafter --target "$folder" "${out[@]}"
+folder=$(damaged disagrees)
+sed -i 's/"intermediate_size": *[0-9]*/"intermediate_size": 320/' "$folder/config.json"
+refuses 3 E-MODEL-TENSOR train_drafter --target "$folder" "${out[@]}"
+sed -i 's/"num_hidden_layers": *[0-9]*/"num_hidden_layers": -2/' "$folder/config.json"
+refuses 3 'E-MODEL-CONFIG' train_drafter --target "$folder" "${out[@]}"
+printf '{"hidden_size": 128' >"$folder/config.json"
+refuses 3 'E-JSON-[A-Z]*' train_drafter --target "$folder" "${out[@]}"
+refuses 3 E-FILE-OPEN train_drafter --target "$work/missing" "${out[@]}"
+refuses 3 E-FILE-OPEN speculate --drafter "$work/missing"
+refuses 3 'E-MODEL-CONFIG' speculate --drafter examples/data/target  # a target is no drafter
+
+# the machine
+refuses 4 E-GPU-NONE train_target "${tiny_target[@]}" --device cuda "${out[@]}"
+refuses 8 E-FILE-WRITE train_target "${tiny_target[@]}" --output "$work/empty/under_a_file"
+refuses 8 E-FILE-WRITE train_drafter "${tiny_drafter[@]}" --output /proc/samite/none
+refuses 8 E-FILE-WRITE train_target "${tiny_target[@]}" "${out[@]}" --metrics "$work/empty/under_a_file"
+file_blocks=2
+refuses 8 E-FILE-WRITE train_target "${tiny_target[@]}" "${out[@]}"
+refuses 8 E-FILE-WRITE train_target "${tiny_target[@]}" --save-every 1 "${out[@]}"
+file_blocks=
+
+# bytes that are text in no encoding
+head -c 60000 examples/data/target/model.safetensors | tail -c 40000 >"$work/bytes"
+works train_target "${tiny_target[@]}" --text "$work/bytes" --output "$work/target"
+works train_drafter "${tiny_drafter[@]}" --text "$work/bytes" --target "$work/target" --output "$work/drafter"
+works speculate --text "$work/bytes" --target "$work/target" --drafter "$work/drafter" --prompts 1 --prompt-bytes 40 --new-tokens 24
+if ! grep -q $'\xef\xbf\xbd' "$work/log"; then fault "speculate: no replacement character for bytes that are no text"
+elif ! iconv -f UTF-8 -t UTF-8 "$work/log" >/dev/null 2>"$work/err"; then fault "speculate: what it prints is not UTF-8"
+else passed=$((passed + 1)); fi
+
+# a state that is damaged, or of another run, in the way of a new one; it stays as it was
+mkdir -p "$work/state"
+printf 'not a state' >"$work/state/training_state.safetensors"
+refuses 3 'E-SAFETENSORS-[A-Z]*' train_target "${tiny_target[@]}" --output "$work/state"
+if [ "$(ls -A "$work/state")" = training_state.safetensors ]; then passed=$((passed + 1)); else fault "a damaged state: left behind $(ls -A "$work/state")"; fi
+
+[ -z "${SAMITE_TEST_REPORT:-}" ] || printf 'count %d %d 0\n' "$passed" "$failed" >"$SAMITE_TEST_REPORT"
+[ "$failed" = 0 ]

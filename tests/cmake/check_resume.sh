@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# A training run that is killed with SIGKILL twice, each time after a saved state appeared, and started again with the same command,
+# ends with the same bytes as an undisturbed one, whatever the number of threads.
+# check_resume.sh <train_drafter> <empty work folder>
+set -uo pipefail
+program=$1 work=$2
+rm -rf "$work"
+mkdir -p "$work"
+fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
+
+settings=(--layers 1 --block 4 --taps 1 --anchors 16 --windows 2 --window 48 --written 0 --steps 80 --save-every 3 --seed 11)
+state=$work/killed/training_state.safetensors
+# The step is in the state's header as text; the file appears whole or not at all, so it can be read at any moment.
+step_of_state() { grep -a -o -m 1 '"step":"[0-9]*"' "$state" 2>/dev/null | head -n 1 | tr -dc '0-9'; }
+
+SAMITE_THREADS=2 "$program" "${settings[@]}" --output "$work/whole" >"$work/whole.log" 2>&1 || fail "the undisturbed run: $(tail -n 3 "$work/whole.log")"
+
+last=0
+for threads in 1 3; do
+  SAMITE_THREADS=$threads "$program" "${settings[@]}" --output "$work/killed" >"$work/killed_$threads.log" 2>&1 &
+  child=$!
+  while step=$(step_of_state); [ "${step:-0}" -le "$last" ]; do
+    kill -0 "$child" 2>/dev/null || fail "the run with $threads threads ended before it could be killed: $(tail -n 3 "$work/killed_$threads.log")"
+    sleep 0.01
+  done
+  kill -9 "$child"
+  wait "$child" 2>/dev/null
+  [ $? = 137 ] || fail "the run with $threads threads ended by itself; give it more steps"
+  [ ! -e "$work/killed/model.safetensors" ] || fail "a killed run left a model that looks finished"
+  last=$(step_of_state)
+  printf 'killed with %s threads, saved at step %s\n' "$threads" "$last"
+done
+
+SAMITE_THREADS=4 "$program" "${settings[@]}" --output "$work/killed" >"$work/resumed.log" 2>&1 || fail "the resumed run: $(tail -n 3 "$work/resumed.log")"
+for name in model.safetensors config.json; do
+  cmp "$work/whole/$name" "$work/killed/$name" || fail "$name of the resumed run differs from the undisturbed one"
+done
+[ ! -e "$state" ] || fail "the finished run left its training state"
+[ "$(grep -h '^held-out' "$work/whole.log")" = "$(grep -h '^held-out' "$work/resumed.log")" ] || fail "the two runs report other numbers"
