@@ -10,6 +10,8 @@
 #include <samite/io/safetensors.hpp>
 #include <samite/ir/autodiff.hpp>
 #include <samite/mask.hpp>
+#include <samite/mask/picture.hpp>
+#include <samite/mask/report.hpp>
 #include <samite/model/checkpoint.hpp>
 #include <samite/model/decoder.hpp>
 #include <samite/model/drafter.hpp>
@@ -17,6 +19,8 @@
 #include <samite/nn/layers.hpp>
 #include <samite/plan/plan.hpp>
 #include <samite/run/executor.hpp>
+#include <samite/score/bias.hpp>
+#include <samite/score/scale.hpp>
 #include <samite/runtime/thread_pool.hpp>
 #include <samite/train/baseline.hpp>
 #include <samite/train/data.hpp>

@@ -2,7 +2,7 @@
 # gives on a line of its own: `// mistake 1: text of the message`. The last `// mistake` line bounds the numbers tried.
 cmake_minimum_required(VERSION 3.25)
 function(compile number result output)
-  execute_process(COMMAND ${compiler} -std=c++20 -fsyntax-only -DMISTAKE=${number} -I ${include} ${source}
+  execute_process(COMMAND ${compiler} -std=c++20 -fsyntax-only -DSAMITE_SPLIT=1 -DMISTAKE=${number} -I ${include} ${source}
                   RESULT_VARIABLE status ERROR_VARIABLE text OUTPUT_QUIET)
   set(${result} ${status} PARENT_SCOPE)
   set(${output} "${text}" PARENT_SCOPE)

@@ -4,6 +4,8 @@ set(script_dir ${CMAKE_CURRENT_LIST_DIR})
 add_test(NAME ranks COMMAND ${CMAKE_COMMAND} -D root=${PROJECT_SOURCE_DIR} -P ${script_dir}/check_ranks.cmake)
 add_test(NAME error_codes COMMAND ${CMAKE_COMMAND} -D root=${PROJECT_SOURCE_DIR} -P ${script_dir}/check_errors.cmake)
 
+add_test(NAME gallery COMMAND ${CMAKE_COMMAND} -D program=$<TARGET_FILE:gallery> -D page=${PROJECT_SOURCE_DIR}/docs/masks.md -P ${script_dir}/check_gallery.cmake)
+
 # Every public header in a translation unit of its own, as a user without SAMITE_SPLIT compiles it. A *_impl.hpp is included by its
 # header here, and is a unit of its own in samite_split.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/include/*.hpp)

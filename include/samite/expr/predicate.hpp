@@ -65,8 +65,17 @@ constexpr auto operator!(E inner) {
 
 // --- near misses: mistakes that users make, answered with a sentence ---------------------------------------------------
 
+/// Bases of score expressions and of comparisons between them (expr/score.hpp), which has sentences of its own.
+struct score_tag {};
+struct score_condition_tag {};
+
+namespace detail {
+template <class E>
+concept stray_operand = !predicate_expr<E> && !std::derived_from<E, score_tag> && !std::derived_from<E, score_condition_tag>;
+}  // namespace detail
+
 template <predicate_expr L, class R>
-  requires(!predicate_expr<R>)
+  requires detail::stray_operand<R>
 constexpr L operator&&(L left, const R&) {
   static_assert(detail::never<R>,
                 "mask && x: x is not a predicate over b, h, q, kv. Compare it with something, e.g. `x[kv] != 0`, "
@@ -74,7 +83,7 @@ constexpr L operator&&(L left, const R&) {
   return left;
 }
 template <class L, predicate_expr R>
-  requires(!predicate_expr<L>)
+  requires detail::stray_operand<L>
 constexpr R operator&&(const L&, R right) {
   static_assert(detail::never<L>,
                 "x && mask: x is not a predicate over b, h, q, kv. Compare it with something, e.g. `x[kv] != 0`, "
@@ -82,7 +91,7 @@ constexpr R operator&&(const L&, R right) {
   return right;
 }
 template <predicate_expr L, class R>
-  requires(!predicate_expr<R>)
+  requires detail::stray_operand<R>
 constexpr L operator||(L left, const R&) {
   static_assert(detail::never<R>,
                 "mask || x: x is not a predicate over b, h, q, kv. Compare it with something, e.g. `x[kv] != 0`, "
@@ -90,7 +99,7 @@ constexpr L operator||(L left, const R&) {
   return left;
 }
 template <class L, predicate_expr R>
-  requires(!predicate_expr<L>)
+  requires detail::stray_operand<L>
 constexpr R operator||(const L&, R right) {
   static_assert(detail::never<L>,
                 "x || mask: x is not a predicate over b, h, q, kv. Compare it with something, e.g. `x[kv] != 0`, "

@@ -172,14 +172,20 @@ class reverse_mode {
     std::vector<value> inputs = {g_.handle(n.inputs[0]), g_.handle(n.inputs[1]), g_.handle(n.inputs[2]), value(&g_, id, 0), value(&g_, id, 1)};
     inputs.push_back(dy[0] ? dy[0] : zeros_like(g_, n.outputs[0]));
     if (dy[1]) inputs.push_back(contiguous(dy[1]));
+    for (std::size_t i = 3; i < n.inputs.size(); ++i) inputs.push_back(g_.handle(n.inputs[i]));
     std::vector<value_info> outputs;
     for (int i = 0; i < 3; ++i) {
       value_info info = g_.info(n.inputs[std::size_t(i)]);
       info.dense = true;
       outputs.push_back(std::move(info));
     }
-    const std::vector<value> made = g_.add(attention_gradient_node{a.mask, a.scale}, inputs, std::move(outputs), n.label + ".grad");
-    for (std::size_t i = 0; i < 3; ++i) give(n.inputs[i], made[i]);
+    for (std::size_t i = 3; i < n.inputs.size(); ++i) {
+      const value_info& info = g_.info(n.inputs[i]);
+      outputs.push_back(row_major(sum_type(info.type), info.dims));
+    }
+    const std::vector<value_ref> wanted = n.inputs;
+    const std::vector<value> made = g_.add(attention_gradient_node{a, bool(dy[1])}, inputs, std::move(outputs), n.label + ".grad");
+    for (std::size_t i = 0; i < wanted.size(); ++i) give(wanted[i], made[i]);
   }
 
   void concatenated(const graph_node& n, const concat_node& a, const value& dy) {

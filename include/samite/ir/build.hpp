@@ -26,6 +26,9 @@ inline bool is_boolean(const program& p, node_id id, bool value) {
 
 }  // namespace detail
 
+/// Reads the tensor in `slot` of a score function at one to three indices; a real number.
+node_id build_lookup(program& p, index_t slot, node_id a, node_id b = no_node, node_id c = no_node);
+
 /// Reads `table` at one to three indices.
 ///
 /// errors  E-MASK-TABLE-RANK if there are more or fewer indices than the table has dimensions

@@ -174,6 +174,15 @@ SAMITE_IMPL node_id build(program& p, op code, node_id a, node_id b, node_id c, 
   return p.push(n);
 }
 
+SAMITE_IMPL node_id build_lookup(program& p, index_t slot, node_id a, node_id b, node_id c) {
+  node n;
+  n.code = op::lookup;
+  n.kind = value_kind::real;
+  n.imm = slot;
+  n.operands[0] = a, n.operands[1] = b, n.operands[2] = c;
+  return p.push(n);
+}
+
 SAMITE_IMPL node_id build_gather(program& p, const std::shared_ptr<const index_table>& table, node_id a, node_id b, node_id c) {
   const int indices = b == no_node ? 1 : c == no_node ? 2 : 3;
   if (indices != table->rank())

@@ -88,17 +88,23 @@ struct matmul_node {
   static constexpr char type[] = "matmul";
   bool trans_a = false, trans_b = false;
 };
-/// out, lse = softmax(scale * Q K^T where mask) V; Q [B,H,Q,D], K [B,G,K,D], V [B,G,K,Dv], H a multiple of G.
-struct attention_node {
-  static constexpr char type[] = "attention";
+/// What attention computes, forward and backward: softmax(score(scale * Q K^T) where mask) V.
+struct attention_terms {
   std::shared_ptr<const program> mask;  // null keeps every pair
   double scale = 1;
+  std::shared_ptr<const program> score;  // null is the identity
+  int tensors = 0;                       // that the score function reads
+  bool has_sink = false;
 };
-/// Inputs Q K V out lse d_out; outputs dQ dK dV.
-struct attention_gradient_node {
+/// Inputs Q [B,H,Q,D], K [B,G,K,D], V [B,G,K,Dv], the score's tensors, the sink [H]; outputs out, lse. H is a multiple of G.
+struct attention_node : attention_terms {
+  static constexpr char type[] = "attention";
+};
+/// Inputs Q K V out lse d_out, d_lse if `has_lse_gradient`, the score's tensors, the sink; outputs dQ dK dV and, in fp32 or
+/// wider, the gradients of the score's tensors and of the sink.
+struct attention_gradient_node : attention_terms {
   static constexpr char type[] = "attention_gradient";
-  std::shared_ptr<const program> mask;
-  double scale = 1;
+  bool has_lse_gradient = false;
 };
 /// Rows of a table [V,H] picked by ids [...]: out [...,H].
 struct embedding_node {

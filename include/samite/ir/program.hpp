@@ -44,6 +44,8 @@ enum class op : std::uint8_t {
   less, less_equal, equal, logical_and, logical_or, logical_not, select,
   // across the columns of a row
   row_sum, row_max, row_min, roll,  // roll: value at (column + imm) mod columns
+  // leaves of score functions
+  lookup,  // imm = slot of a tensor, operands = 1 to 3 indices
   count_
 };
 

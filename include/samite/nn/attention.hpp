@@ -4,6 +4,7 @@
 
 #include <samite/ir/tensor_ops.hpp>
 #include <samite/mask/any_mask.hpp>
+#include <samite/score/any_score.hpp>
 
 namespace samite {
 
@@ -12,6 +13,10 @@ struct attention_options {
   any_mask mask{};
   /// Multiplies the scores; 1 / sqrt(D) if unset.
   std::optional<double> scale{};
+  /// What is made of scale * q.k before the mask and the softmax, e.g. softcap(30.0) or score + table(bias)(h, kv - q + 8).
+  any_score score{};
+  /// A learned logit for each head [H] that takes part in the softmax as a key without a value.
+  value sink{};
   std::string label{};
 };
 
@@ -21,12 +26,12 @@ struct attention_result {
   operator value() const { return out; }
 };
 
-/// softmax(scale * Q K^T where mask) V.
+/// softmax(score(scale * Q K^T) where mask) V.
 ///
 /// Q        [B,H,Q,D];  K [B,G,K,D];  V [B,G,K,Dv], H a multiple of G; f64, f32, bf16 or f16, any strides
 /// returns  out [B,H,Q,Dv], stored token-major so that transposing it to [B,Q,H,Dv] is free; lse [B,H,Q,1] f32 (f64 for f64).
-///          A row without a visible key has out 0, lse -inf and gradients 0
-/// errors   E-ATTN-RANK, E-ATTN-HEADS, E-ATTN-SHAPE, E-DTYPE-OPERANDS
+///          A row without a visible key has out 0, lse -inf (with a sink: the sink) and gradients 0
+/// errors   E-ATTN-RANK, E-ATTN-HEADS, E-ATTN-SHAPE, E-ATTN-SINK, E-DTYPE-OPERANDS; at the run E-SCORE-RANGE
 /// cost     proportional to the tiles that the mask keeps
 /// source   Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1; grouped heads: Ainslie et al. 2023, arXiv:2305.13245
 attention_result attention(const value& Q, const value& K, const value& V, attention_options options = {});

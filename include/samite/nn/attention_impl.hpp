@@ -26,7 +26,15 @@ SAMITE_IMPL attention_result attention(const value& Q, const value& K, const val
   const value_info lse = row_major(Q.type() == dtype::f64 ? dtype::f64 : dtype::f32, {Q.extent(0), Q.extent(1), Q.extent(2), 1});
   const double scale = options.scale.value_or(1.0 / std::sqrt(double(std::max<index_t>(1, Q.extent(3).constant()))));
   const std::shared_ptr<const program> mask = options.mask.is_full() ? nullptr : options.mask.shared_program();
-  const std::vector<value> made = Q.owner().add(attention_node{mask, scale}, {Q, K, V}, {out, lse}, options.label);
+  attention_terms terms{mask, scale, options.score.shared_program(), int(options.score.tensors().size()), bool(options.sink)};
+  std::vector<value> inputs = {Q, K, V};
+  inputs.insert(inputs.end(), options.score.tensors().begin(), options.score.tensors().end());
+  if (options.sink) {
+    if (options.sink.rank() != 1 || !(options.sink.extent(0) == H) || !is_real(options.sink.type()))
+      raise("E-ATTN-SINK", name, ": the sink is ", name_of(options.sink.type()), " ", to_text(options.sink.dims()), "; expected one real number for each of the ", to_text({H}), " query heads");
+    inputs.push_back(options.sink);
+  }
+  const std::vector<value> made = Q.owner().add(attention_node{std::move(terms)}, inputs, {out, lse}, options.label);
   return {made[0], made[1]};
 }
 

@@ -14,6 +14,7 @@
 #include <samite/mask/tile_map.hpp>
 #include <samite/run/backend.hpp>
 #include <samite/run/row_loops.hpp>
+#include <samite/run/score_tiles.hpp>
 #include <samite/run/strided.hpp>
 #include <samite/runtime/blas.hpp>
 
@@ -194,17 +195,20 @@ struct attention_sizes {
   static index_t rows_of(index_t tile, index_t length) { return std::min(attention_tile, length - tile * attention_tile); }
 };
 
-/// Scores of one tile: s = scale * Q K^T, -inf where the mask hides the pair.
+/// Scores of one tile: s = score(scale * Q K^T), -inf where the mask hides the pair.
 template <class T>
 class tile_scores {
  public:
-  tile_scores(const attention_map& map, T scale) : map_(map), scale_(scale), s(std::size_t(attention_tile * attention_tile)) {}
+  tile_scores(const attention_map& map, const score_tiles<T>& function, T scale, bool keep_raw = false)
+      : map_(map), function_(function), scale_(scale), s(std::size_t(attention_tile * attention_tile)), raw(keep_raw && !function.is_identity() ? s.size() : 0) {}
 
   void compute(const attention_sizes& n, const head_view<T>& Q, const head_view<T>& K, index_t b, index_t h, index_t q_tile, index_t k_tile, bool is_full) {
     const index_t q0 = q_tile * attention_tile, k0 = k_tile * attention_tile;
     const index_t rows = n.rows_of(q_tile, n.Q), columns = n.rows_of(k_tile, n.K);
     gemm_serial<T>(false, true, rows, columns, n.D, scale_, Q.at(b, h, q0), Q.row, K.at(b, n.group_of(h), k0), K.row, T(0), s.data(), attention_tile);
     ++tiles_;
+    if (!raw.empty()) raw = s;
+    function_.apply(b, h, q0, k0, rows, columns, s.data(), attention_tile);
     if (is_full) return;
     const std::uint64_t* keep = map_.keep(b, h, q_tile, k_tile, scratch_);
     for (index_t r = 0; r < rows; ++r) {
@@ -216,18 +220,41 @@ class tile_scores {
 
  private:
   const attention_map& map_;
+  const score_tiles<T>& function_;
   T scale_;
   std::vector<std::uint64_t> scratch_;
   index_t tiles_ = 0;
 
  public:
-  std::vector<T> s;
+  std::vector<T> s, raw;  // raw: before the score function, for its derivative
 };
 
 inline void count_listed(const tile_map& map, index_t B, index_t H, index_t passes) {
   // One map may serve all batches or heads.
   const index_t shared = B * H / std::max<index_t>(1, map.maps());
   attention_count().listed.fetch_add((map.counts().full + map.counts().undecided) * shared * passes, std::memory_order_relaxed);
+}
+
+inline index_box score_box(const attention_sizes& n) {
+  return index_box::whole(std::max<index_t>(1, n.B), n.H, std::max<index_t>(1, n.Q), std::max<index_t>(1, n.K));
+}
+
+/// The sink's logit for each head; empty if there is none.
+template <class T>
+std::vector<T> sink_of(const attention_terms& a, const launch& l) {
+  std::vector<T> sink;
+  if (!a.has_sink) return sink;
+  const tensor_view& v = l.inputs.back();
+  sink.resize(std::size_t(v.dims[0]));
+  load_row(sink.data(), v.data, v.type, v.strides[0], v.dims[0]);
+  return sink;
+}
+
+/// log(exp(a) + exp(b)).
+template <class T>
+T log_of_sum(T a, T b) {
+  const T top = std::max(a, b);
+  return top == T(minus_infinity) ? top : top + std::log(std::exp(a - top) + std::exp(b - top));
 }
 
 template <class T>
@@ -237,11 +264,13 @@ void attention_forward_in(const launch& l, const attention_node& a, attention_ma
   if (n.B == 0) return;
   count_listed(map.tiles, n.B, n.H, 1);
   const head_view<T> Q(l.inputs[0]), K(l.inputs[1]), V(l.inputs[2]);
+  const score_tiles<T> function(a, l.inputs.subspan(3, std::size_t(a.tensors)), score_box(n));
+  const std::vector<T> sink = sink_of<T>(a, l);
   const tensor_view &out = l.outputs[0], &lse = l.outputs[1];
   parallel_for(n.B * n.H * n.q_tiles(), [&](index_t task) {
     const index_t i = task % n.q_tiles(), h = task / n.q_tiles() % n.H, b = task / (n.q_tiles() * n.H);
     const index_t rows = n.rows_of(i, n.Q);
-    tile_scores<T> scores(map, T(a.scale));
+    tile_scores<T> scores(map, function, T(a.scale));
     std::vector<T> o(std::size_t(attention_tile * n.Dv), T(0));
     T largest[attention_tile], sum[attention_tile];
     std::fill_n(largest, attention_tile, T(minus_infinity));
@@ -265,13 +294,56 @@ void attention_forward_in(const launch& l, const attention_node& a, attention_ma
       }
     for (index_t r = 0; r < rows; ++r) {
       const index_t q = i * attention_tile + r;
-      const T scale = sum[r] > T(0) ? T(1) / sum[r] : T(0);
+      T log_sum = sum[r] > T(0) ? largest[r] + std::log(sum[r]) : T(minus_infinity);
+      T scale = sum[r] > T(0) ? T(1) / sum[r] : T(0);
+      if (!sink.empty()) {  // a key without a value: it takes weight and gives nothing
+        const T own = log_sum, with_sink = log_of_sum(own, sink[std::size_t(h)]);
+        if (sum[r] > T(0)) scale *= rules::exp::value(own - with_sink);
+        log_sum = with_sink;
+      }
       for (index_t d = 0; d < n.Dv; ++d) o[std::size_t(r * n.Dv + d)] *= scale;
       store_head_row(out, b, h, q, o.data() + r * n.Dv);
-      const T log_sum = sum[r] > T(0) ? largest[r] + std::log(sum[r]) : T(minus_infinity);
       store_row(lse.data + (b * lse.strides[0] + h * lse.strides[1] + q * lse.strides[2]) * index_t(size_of(lse.type)), lse.type, &log_sum, 1);
     }
   });
+}
+
+/// d sink[h] = -sum over rows of exp(sink - lse) * delta.  source  facts of softmax with one more key whose value is 0
+template <class T>
+void sink_gradient(const attention_sizes& n, const std::vector<T>& sink, const std::vector<T>& lse, const std::vector<T>& delta, const tensor_view& out) {
+  std::vector<double> total(std::size_t(n.H), 0.0);
+  for (index_t bh = 0; bh < n.B * n.H; ++bh)
+    for (index_t q = 0; q < n.Q; ++q) {
+      const std::size_t at = std::size_t(bh * n.Q + q), h = std::size_t(bh % n.H);
+      if (lse[at] != T(minus_infinity)) total[h] -= std::exp(double(sink[h]) - double(lse[at])) * double(delta[at]);
+    }
+  store_row(out.data, out.type, total.data(), n.H);
+}
+
+/// Gradients of the tensors that a score function reads, added up in double. Query tiles are dealt to a number of parts that
+/// depends on sizes alone, and the parts are added in order: the sum does not depend on the number of threads.
+template <class T, class Gradients>
+void tensor_gradients(const attention_sizes& n, std::span<const tensor_view> outputs, const attention_map& map, const score_tiles<T>& function, T scale, Gradients&& gradients) {
+  std::vector<index_t> offset{0};
+  for (const tensor_view& v : outputs) offset.push_back(offset.back() + v.size());
+  const index_t elements = offset.back(), tasks = n.B * n.H * n.q_tiles();
+  constexpr index_t budget = index_t(1) << 25;  // doubles: 256 MiB for all parts together
+  const index_t parts = std::clamp<index_t>(budget / std::max<index_t>(1, elements), 1, std::clamp<index_t>(tasks, 1, 64));
+  std::vector<double> sums(std::size_t(parts * elements), 0.0);
+  parallel_for(parts, [&](index_t part) {
+    double* sum = sums.data() + part * elements;
+    const auto add = [&](index_t slot, index_t at, T adjoint) { sum[offset[std::size_t(slot)] + at] += double(adjoint); };
+    tile_scores<T> scores(map, function, scale, true);
+    std::vector<T> dp(std::size_t(attention_tile * attention_tile));
+    for (index_t task = part * tasks / parts; task < (part + 1) * tasks / parts; ++task) {
+      const index_t i = task % n.q_tiles(), h = task / n.q_tiles() % n.H, b = task / (n.q_tiles() * n.H);
+      for (const tile_run& run : map.tiles.row(b, h, i))
+        for (index_t j = run.first; j <= run.last; ++j) gradients(scores, dp, b, h, i, j, run.kind == tile_kind::full, nullptr, add);
+    }
+  });
+  for (index_t part = 1; part < parts; ++part)
+    for (index_t i = 0; i < elements; ++i) sums[std::size_t(i)] += sums[std::size_t(part * elements + i)];
+  for (std::size_t t = 0; t < outputs.size(); ++t) store_row(outputs[t].data, outputs[t].type, sums.data() + offset[t], outputs[t].size());
 }
 
 template <class T>
@@ -285,7 +357,7 @@ void attention_backward_in(const launch& l, const attention_gradient_node& a, at
   const tensor_view& lse_view = l.inputs[4];
   std::vector<T> lse(std::size_t(n.B * n.H * n.Q)), delta(lse.size());
   load_row(lse.data(), lse_view.data, lse_view.type, 1, index_t(lse.size()));
-  if (l.inputs.size() > 6) load_row(delta.data(), l.inputs[6].data, l.inputs[6].type, 1, index_t(delta.size()));
+  if (a.has_lse_gradient) load_row(delta.data(), l.inputs[6].data, l.inputs[6].type, 1, index_t(delta.size()));
   parallel_for(n.B * n.H, [&](index_t bh) {
     for (index_t q = 0; q < n.Q; ++q) {
       const T *o = O.at(bh / n.H, bh % n.H, q), *d = dO.at(bh / n.H, bh % n.H, q);
@@ -296,8 +368,14 @@ void attention_backward_in(const launch& l, const attention_gradient_node& a, at
     }
   });
 
-  // Weights P and score gradients dS of one tile, both in place.
-  const auto gradients = [&](tile_scores<T>& scores, std::vector<T>& dp, index_t b, index_t h, index_t i, index_t j, bool is_full, std::vector<T>* weights) {
+  const std::size_t first_tensor = a.has_lse_gradient ? 7 : 6;
+  score_tiles<T> function(a, l.inputs.subspan(first_tensor, std::size_t(a.tensors)), score_box(n));
+  function.differentiate(a);
+  if (a.has_sink) sink_gradient(n, sink_of<T>(a, l), lse, delta, l.outputs.back());
+  const auto ignore = [](index_t, index_t, T) {};
+
+  // Weights P and gradients dS of the scores of one tile, both in place; `add` gets what the score's tensors receive.
+  const auto gradients = [&](tile_scores<T>& scores, std::vector<T>& dp, index_t b, index_t h, index_t i, index_t j, bool is_full, std::vector<T>* weights, auto&& add) {
     scores.compute(n, Q, K, b, h, i, j, is_full);
     const index_t rows = n.rows_of(i, n.Q), columns = n.rows_of(j, n.K);
     gemm_serial<T>(false, true, rows, columns, n.Dv, T(1), dO.at(b, h, i * attention_tile), dO.row, V.at(b, n.group_of(h), j * attention_tile), V.row, T(0), dp.data(), attention_tile);
@@ -309,17 +387,18 @@ void attention_backward_in(const launch& l, const attention_gradient_node& a, at
       if (weights) std::copy_n(s, columns, weights->data() + r * attention_tile);
       score_gradient_row(s, dp.data() + r * attention_tile, columns, delta[at]);
     }
+    function.gradient(b, h, i * attention_tile, j * attention_tile, rows, columns, scores.raw.data(), scores.s.data(), attention_tile, add);
   };
 
   const tensor_view &dQ = l.outputs[0], &dK = l.outputs[1], &dV = l.outputs[2];
   parallel_for(n.B * n.H * n.q_tiles(), [&](index_t task) {
     const index_t i = task % n.q_tiles(), h = task / n.q_tiles() % n.H, b = task / (n.q_tiles() * n.H);
     const index_t rows = n.rows_of(i, n.Q);
-    tile_scores<T> scores(map, T(a.scale));
+    tile_scores<T> scores(map, function, T(a.scale), true);
     std::vector<T> dp(std::size_t(attention_tile * attention_tile)), dq(std::size_t(attention_tile * n.D), T(0));
     for (const tile_run& run : map.tiles.row(b, h, i))
       for (index_t j = run.first; j <= run.last; ++j) {
-        gradients(scores, dp, b, h, i, j, run.kind == tile_kind::full, nullptr);
+        gradients(scores, dp, b, h, i, j, run.kind == tile_kind::full, nullptr, ignore);
         gemm_serial<T>(false, false, rows, n.D, n.rows_of(j, n.K), T(a.scale), scores.s.data(), attention_tile, K.at(b, n.group_of(h), j * attention_tile), K.row, T(1), dq.data(), std::max<index_t>(1, n.D));
       }
     for (index_t r = 0; r < rows; ++r) store_head_row(dQ, b, h, i * attention_tile + r, dq.data() + r * n.D);
@@ -327,13 +406,13 @@ void attention_backward_in(const launch& l, const attention_gradient_node& a, at
   parallel_for(n.B * n.G * n.k_tiles(), [&](index_t task) {
     const index_t j = task % n.k_tiles(), g = task / n.k_tiles() % n.G, b = task / (n.k_tiles() * n.G);
     const index_t columns = n.rows_of(j, n.K);
-    tile_scores<T> scores(map, T(a.scale));
+    tile_scores<T> scores(map, function, T(a.scale), true);
     std::vector<T> dp(std::size_t(attention_tile * attention_tile)), p(dp.size());
     std::vector<T> dk(std::size_t(attention_tile * n.D), T(0)), dv(std::size_t(attention_tile * n.Dv), T(0));
     for (index_t h = g * (n.H / n.G); h < (g + 1) * (n.H / n.G); ++h)
       for (const tile_run& run : map.tiles.column(b, h, j))
         for (index_t i = run.first; i <= run.last; ++i) {
-          gradients(scores, dp, b, h, i, j, run.kind == tile_kind::full, &p);
+          gradients(scores, dp, b, h, i, j, run.kind == tile_kind::full, &p, ignore);
           const index_t rows = n.rows_of(i, n.Q), q0 = i * attention_tile;
           gemm_serial<T>(true, false, columns, n.Dv, rows, T(1), p.data(), attention_tile, dO.at(b, h, q0), dO.row, T(1), dv.data(), std::max<index_t>(1, n.Dv));
           gemm_serial<T>(true, false, columns, n.D, rows, T(a.scale), scores.s.data(), attention_tile, Q.at(b, h, q0), Q.row, T(1), dk.data(), std::max<index_t>(1, n.D));
@@ -343,6 +422,7 @@ void attention_backward_in(const launch& l, const attention_gradient_node& a, at
       store_head_row(dV, b, g, j * attention_tile + c, dv.data() + c * n.Dv);
     }
   });
+  if (a.tensors > 0) tensor_gradients(n, l.outputs.subspan(3, std::size_t(a.tensors)), map, function, T(a.scale), gradients);
 }
 
 inline void attention_forward(const launch& l, const attention_node& a, attention_maps& maps) {

@@ -360,7 +360,13 @@ class cuda_backend final : public backend {
     return found->second;
   }
 
+  static void refuse_score(const launch& l, const attention_terms& a) {
+    if (a.score != nullptr || a.has_sink)
+      raise("E-GPU-SCORE", "attention \"", l.node.label, "\": score functions and sinks run on the CPU backend only; make the plan for device::cpu()");
+  }
+
   void attention_forward(const launch& l, const attention_node& a) {
+    refuse_score(l, a);
     device_attention p = attention_parameters(l, a.scale);
     if (p.batch == 0 || p.queries == 0) return;
     hold(a.mask);
@@ -373,6 +379,7 @@ class cuda_backend final : public backend {
   }
 
   void attention_backward(const launch& l, const attention_gradient_node& a) {
+    refuse_score(l, a);
     device_attention p = attention_parameters(l, a.scale);
     if (p.batch == 0) return;
     hold(a.mask);
@@ -385,7 +392,7 @@ class cuda_backend final : public backend {
     }
     // Scratch: row_lse, row_delta, and copies of what arrives in another dtype.
     const auto bytes_of = [](index_t elements, dtype t) { return (std::size_t(elements) * size_of(t) + 255) / 256 * 256; };
-    const bool cast_d_out = l.inputs[5].type != type, has_d_lse = l.inputs.size() > 6, cast_d_lse = has_d_lse && l.inputs[6].type != sums;
+    const bool cast_d_out = l.inputs[5].type != type, has_d_lse = a.has_lse_gradient, cast_d_lse = has_d_lse && l.inputs[6].type != sums;
     const std::size_t row_bytes = bytes_of(rows, sums), d_out_bytes = cast_d_out ? bytes_of(l.inputs[5].size(), type) : 0;
     std::byte* memory = scratch(2 * row_bytes + d_out_bytes + (cast_d_lse ? row_bytes : 0));
     p.row_lse = memory, p.row_delta = memory + row_bytes;

@@ -2,7 +2,8 @@
 //
 // Strategy: rows are taken in blocks of a few thousand elements; every scalar node becomes one vector loop over the block,
 // with registers that stay in the cache. A node that is the same at all columns has one element a row. Blocks have a fixed
-// size and don't share anything, so the result does not depend on the number of threads.
+// size and don't share anything, so the result does not depend on the number of threads. Score functions of attention run
+// in the same way: rows are queries, columns are keys.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -60,6 +61,23 @@ inline row_access access_rows(const tensor_view& v, const extents& domain) {
   return a;
 }
 
+/// Pairs of one batch and head at which a score function is evaluated; rows are queries, columns are keys.
+template <class T>
+struct pair_block {
+  index_t b = 0, h = 0, q = 0, kv = 0;  // of the first pair
+  index_t rows = 0, columns = 0;
+  const T* score = nullptr;    // [rows, columns]
+  const T* adjoint = nullptr;  // [rows, columns], what operand 0 reads; null if there is none
+  index_t stride = 0;          // elements from one row of both to the next
+};
+
+/// What lookups and gathers of a score function read during one run.
+struct pair_sources {
+  std::vector<tensor_view> tensors;
+  std::vector<std::shared_ptr<const table_contents>> tables;
+  std::vector<double> arguments;
+};
+
 /// A program compiled for blocks of rows; T is the type that reals are computed in.
 template <class T>
 class row_kernel {
@@ -86,11 +104,41 @@ class row_kernel {
     });
   }
 
+  /// The tables and arguments as they are now, for `run_pairs`.
+  pair_sources read_sources(std::vector<tensor_view> tensors) const {
+    pair_sources sources{std::move(tensors), {}, read_arguments()};
+    for (const auto& table : fn_->tables()) sources.tables.push_back(table->contents());
+    return sources;
+  }
+
+  /// The value of one root at the pairs of a block.
+  struct pair_values {
+    const void* data;
+    bool full;  // else one value a row
+    index_t columns;
+    template <class V>
+    V at(index_t r, index_t c) const { return static_cast<const V*>(data)[full ? r * columns + c : r]; }
+  };
+
+  /// Evaluates a block of pairs and calls use(root) -> pair_values by way of `f`. A thousand pairs a block fit the cache.
+  template <class F>
+  void run_pairs(const pair_block<T>& block, const pair_sources& sources, F&& f) const {
+    std::vector<void*> at = registers(block.rows * block.columns);
+    const frame where{0, block.rows, block.columns, &block, &sources};
+    for (std::size_t i = 0; i < fn_->size(); ++i) evaluate(node_id(i), where, {}, sources.arguments, at);
+    f([&](std::size_t root) {
+      const node_id id = fn_->roots[root];
+      return pair_values{at[std::size_t(id)], full(id), block.columns};
+    });
+  }
+
  private:
   static constexpr index_t block_elements = 1024;  // a register of 4 KiB: a dozen of them stay in the L1 and L2
 
   struct frame {
     index_t first, rows, columns;
+    const pair_block<T>* pairs = nullptr;
+    const pair_sources* sources = nullptr;
   };
 
   /// Scratch of one thread, kept between blocks; grows to the largest block it met.
@@ -126,20 +174,23 @@ class row_kernel {
     }
   }
 
-  void run_block(const std::vector<row_access>& in, std::span<const tensor_view> outputs, const std::vector<double>& arguments,
-                 index_t first, index_t rows, index_t columns, index_t block) const {
+  /// Where each node's values go, in this thread's scratch.
+  std::vector<void*> registers(index_t elements) const {
     static thread_local scratch memory;
-    const std::size_t stride = (std::size_t(block * std::max<index_t>(1, columns)) * element_bytes_ + 63) / 64 * 64;
+    const std::size_t stride = (std::size_t(elements) * element_bytes_ + 63) / 64 * 64;
     if (memory.memory.size() < stride * std::size_t(registers_) + 64) memory.memory.resize(stride * std::size_t(registers_) + 64);
     std::byte* base = memory.memory.data();
     base += (64 - reinterpret_cast<std::uintptr_t>(base) % 64) % 64;
-
     std::vector<void*> at(fn_->size());
+    for (std::size_t i = 0; i < fn_->size(); ++i) at[i] = base + stride * std::size_t(register_[i]);
+    return at;
+  }
+
+  void run_block(const std::vector<row_access>& in, std::span<const tensor_view> outputs, const std::vector<double>& arguments,
+                 index_t first, index_t rows, index_t columns, index_t block) const {
+    std::vector<void*> at = registers(block * std::max<index_t>(1, columns));
     const frame f{first, rows, columns};
-    for (std::size_t i = 0; i < fn_->size(); ++i) {
-      at[i] = base + stride * std::size_t(register_[i]);
-      evaluate(node_id(i), f, in, arguments, at);
-    }
+    for (std::size_t i = 0; i < fn_->size(); ++i) evaluate(node_id(i), f, in, arguments, at);
     for (std::size_t o = 0; o < outputs.size(); ++o) store(outputs[o], fn_->roots[o], f, at);
   }
 
@@ -155,13 +206,25 @@ class row_kernel {
       case op::argument:
         if (n.kind == value_kind::real) return fill(static_cast<T*>(out), length, T(arguments[std::size_t(n.imm)]));
         return fill(static_cast<index_t*>(out), length, index_t(arguments[std::size_t(n.imm)]));
-      case op::symbol: return symbols(symbol_id(n.imm), f, static_cast<index_t*>(out));
-      case op::operand: return load(in[std::size_t(n.imm)], n.kind, full(id), f, at[std::size_t(id)]);
-      case op::gather: ensure(false, "row kernels have no table gathers");
+      case op::symbol:
+        if (n.imm == index_t(symbol_id::score)) return load_pairs(f.pairs->score, f, at[std::size_t(id)]);
+        return symbols(symbol_id(n.imm), f, static_cast<index_t*>(out));
+      case op::operand:
+        if (f.pairs != nullptr) return load_pairs(f.pairs->adjoint, f, at[std::size_t(id)]);
+        return load(in[std::size_t(n.imm)], n.kind, full(id), f, at[std::size_t(id)]);
       default: break;
     }
     const node_id a = n.operands[0], b = n.operands[1], c = n.operands[2];
     const auto arg = [&](node_id operand) { return loop_operand{at[std::size_t(operand)], full(operand)}; };
+    if (n.code == op::gather || n.code == op::lookup) {
+      ensure(f.sources != nullptr, "only score functions read tables");
+      const int rank = b == no_node ? 1 : c == no_node ? 2 : 3;
+      loop_operand indices[3];
+      for (int i = 0; i < rank; ++i) indices[i] = arg(n.operands[i]);
+      if (n.code == op::gather) gather(*f.sources->tables[std::size_t(n.imm)], indices, rank, length, f.columns, full(id), static_cast<index_t*>(out));
+      else lookup(f.sources->tensors[std::size_t(n.imm)], indices, rank, length, f.columns, full(id), static_cast<T*>(out));
+      return;
+    }
     const loop_shape shape{full(id) ? f.rows : 1, full(id) ? f.columns : f.rows, full(id)};
     switch (n.code) {
       case op::row_sum: case op::row_max: case op::row_min: return reduce(n.code, static_cast<const T*>(at[std::size_t(a)]), full(a), f, static_cast<T*>(out));
@@ -203,13 +266,45 @@ class row_kernel {
   static void fill(V* out, index_t length, V number) { std::fill_n(out, length, number); }
 
   void symbols(symbol_id id, const frame& f, index_t* out) const {
-    if (id == symbol_id::columns) return fill(out, f.rows, f.columns);
-    if (id == symbol_id::row) {
-      for (index_t r = 0; r < f.rows; ++r) out[r] = f.first + r;
-      return;
+    switch (id) {
+      case symbol_id::columns: return fill(out, f.rows, f.columns);
+      case symbol_id::b: return fill(out, f.rows, f.pairs->b);
+      case symbol_id::h: return fill(out, f.rows, f.pairs->h);
+      case symbol_id::row: case symbol_id::q:
+        for (index_t r = 0; r < f.rows; ++r) out[r] = (id == symbol_id::q ? f.pairs->q : f.first) + r;
+        return;
+      default: {
+        const index_t first = id == symbol_id::kv ? f.pairs->kv : 0;
+        for (index_t r = 0; r < f.rows; ++r)
+          for (index_t c = 0; c < f.columns; ++c) out[r * f.columns + c] = first + c;
+      }
     }
-    for (index_t r = 0; r < f.rows; ++r)
-      for (index_t c = 0; c < f.columns; ++c) out[r * f.columns + c] = c;
+  }
+
+  static void load_pairs(const T* from, const frame& f, void*& at) {
+    if (f.pairs->stride == f.columns) return void(at = const_cast<T*>(from));
+    for (index_t r = 0; r < f.rows; ++r) std::copy_n(from + r * f.pairs->stride, f.columns, static_cast<T*>(at) + r * f.columns);
+  }
+
+  // Index i of element e; an operand with one value a row is read at the element's row.
+  static index_t index_at(const loop_operand& x, index_t e, index_t columns, bool is_full) {
+    return static_cast<const index_t*>(x.data)[is_full && !x.full ? e / columns : e];
+  }
+
+  static void gather(const table_contents& table, const loop_operand* indices, int rank, index_t length, index_t columns, bool is_full, index_t* out) {
+    for (index_t e = 0; e < length; ++e) {
+      index_t at[3] = {0, 0, 0};
+      for (int i = 0; i < rank; ++i) at[3 - rank + i] = index_at(indices[i], e, columns, is_full);
+      out[e] = table.clamped(at[0], at[1], at[2]);
+    }
+  }
+
+  static void lookup(const tensor_view& tensor, const loop_operand* indices, int rank, index_t length, index_t columns, bool is_full, T* out) {
+    for (index_t e = 0; e < length; ++e) {
+      index_t offset = 0;
+      for (int i = 0; i < rank; ++i) offset += index_at(indices[i], e, columns, is_full) * tensor.strides[std::size_t(i)];
+      load_row(out + e, tensor.data + offset * index_t(size_of(tensor.type)), tensor.type, 0, 1);
+    }
   }
 
   void load(const row_access& a, value_kind kind, bool is_full, const frame& f, void*& at) const {

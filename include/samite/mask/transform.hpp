@@ -1,0 +1,81 @@
+// samite/mask/transform.hpp: masks made from masks: other indices, shifts, transposes, ranges, repetition in every document.
+#pragma once
+#include <samite/mask/any_mask.hpp>
+
+namespace samite {
+
+namespace detail {
+
+/// Copies a mask's program into `p` with other nodes in the place of q and kv.
+node_id lower_with_indices(const program& mask, program& p, node_id q, node_id kv);
+
+template <index_expr Q, index_expr K>
+struct moved_mask : predicate_tag {
+  any_mask mask;
+  Q q;
+  K kv;
+  moved_mask(any_mask m, Q a, K b) : mask(std::move(m)), q(std::move(a)), kv(std::move(b)) {}
+  node_id lower(program& p) const {
+    const node_id a = q.lower(p), b = kv.lower(p);
+    return lower_with_indices(mask.program(), p, a, b);
+  }
+};
+
+}  // namespace detail
+
+/// Keeps (q, kv) where `mask` keeps (query, key): the mask, looked up at other indices.
+///
+/// query, key  index expressions over b, h, q and kv
+template <index_operand Q, index_operand K>
+auto with_indices(any_mask mask, Q query, K key) {
+  auto a = detail::as_index(std::move(query));
+  auto b = detail::as_index(std::move(key));
+  return detail::moved_mask<decltype(a), decltype(b)>(std::move(mask), std::move(a), std::move(b));
+}
+
+/// The mask moved down by `rows` and right by `columns`: what it kept at (0, 0) it keeps at (rows, columns).
+inline auto shifted(any_mask mask, scalar rows, scalar columns) {
+  using namespace symbols;
+  return with_indices(std::move(mask), q - std::move(rows), kv - std::move(columns));
+}
+
+/// Rows and columns exchanged.
+inline auto transposed(any_mask mask) {
+  using namespace symbols;
+  return with_indices(std::move(mask), kv, q);
+}
+
+/// Pairs that `mask` keeps and `hidden` does not.
+template <predicate_expr L, predicate_expr R>
+auto minus(L mask, R hidden) {
+  return std::move(mask) && !std::move(hidden);
+}
+
+/// A range of indices, `end` excluded.
+struct index_range {
+  scalar begin = 0;
+  scalar end = 0;
+};
+
+/// The mask inside a range of queries and a range of keys; nothing is kept outside.
+template <predicate_expr E>
+auto restricted(E mask, index_range queries, index_range keys) {
+  using namespace symbols;
+  return std::move(mask) && q >= queries.begin && q < queries.end && kv >= keys.begin && kv < keys.end;
+}
+
+/// The mask repeated in every document, over positions inside the document. What lies in different documents is hidden.
+///
+/// ids     [S] or [B,S]: the document of each token
+/// starts  of the same shape: the index at which the token's document begins, from `document_starts`
+inline auto per_document(any_mask mask, table_ref ids, table_ref starts) {
+  using namespace symbols;
+  return samite::per_batch(ids, q) == samite::per_batch(ids, kv) &&
+         with_indices(std::move(mask), q - samite::per_batch(starts, q), kv - samite::per_batch(starts, kv));
+}
+
+}  // namespace samite
+
+#ifndef SAMITE_SPLIT
+#include <samite/mask/transform_impl.hpp>
+#endif
