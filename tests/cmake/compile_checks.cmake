@@ -41,6 +41,10 @@ foreach(way IN ITEMS find_package add_subdirectory include_only)
   set_tests_properties(consumer_${way} PROPERTIES LABELS compile TIMEOUT 600)
 endforeach()
 
+add_test(NAME readme COMMAND ${CMAKE_COMMAND} -D compiler=${CMAKE_CXX_COMPILER} -D root=${PROJECT_SOURCE_DIR} -D work=${PROJECT_BINARY_DIR}/readme
+                             -P ${script_dir}/check_readme.cmake)
+set_tests_properties(readme PROPERTIES LABELS compile)
+
 find_program(SAMITE_NVCC nvcc HINTS /usr/local/cuda/bin)
 mark_as_advanced(SAMITE_NVCC)
 find_program(SAMITE_BASH bash)

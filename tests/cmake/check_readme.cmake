@@ -1,0 +1,17 @@
+# The program in README.md compiles as it is printed and prints the picture above it.
+# Run: cmake -D compiler=g++ -D root=. -D work=build/readme -P tests/cmake/check_readme.cmake
+file(READ ${root}/README.md text)
+string(REGEX MATCH "```\n([^`]*)```\n\n```cpp\n([^`]*)```" found "${text}")
+if(NOT found)
+  message(FATAL_ERROR "README.md has no picture followed by the program that draws it")
+endif()
+set(picture "${CMAKE_MATCH_1}")
+file(WRITE ${work}/readme.cpp "${CMAKE_MATCH_2}")
+execute_process(COMMAND ${compiler} -std=c++20 -I ${root}/include ${work}/readme.cpp -o ${work}/readme RESULT_VARIABLE status ERROR_VARIABLE errors)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "README.md's program does not compile:\n${errors}")
+endif()
+execute_process(COMMAND ${work}/readme RESULT_VARIABLE status OUTPUT_VARIABLE printed)
+if(NOT status EQUAL 0 OR NOT printed STREQUAL picture)
+  message(FATAL_ERROR "README.md's program ended with ${status} and printed\n${printed}instead of\n${picture}")
+endif()
