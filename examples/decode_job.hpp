@@ -34,11 +34,25 @@ inline double distinct_4grams(std::span<const std::int32_t> tokens) {
   return count == 0 ? 0 : double(seen.size()) / double(count);
 }
 
+/// Raises E-MODEL-PAIR unless the drafter was trained for a target of these sizes.
+inline void check_pair(const drafter_config& drafter, const decoder_config& target, const decode_settings& s) {
+  const auto check = [&](const char* what, index_t wanted, index_t found) {
+    if (wanted != found)
+      raise("E-MODEL-PAIR", "the drafter in \"", s.drafter, "\" was trained for a target of ", what, " ", wanted, " but the target in \"", s.target, "\" has ", found,
+            "; give the --target that it was trained with, or train a drafter for this one");
+  };
+  check("hidden size", drafter.target_hidden, target.sizes.hidden);
+  check("hidden size", drafter.sizes.hidden, target.sizes.hidden);  // the drafter reads the target's embedding and head
+  check("vocabulary", drafter.vocab_size, target.vocab_size);
+  check("layer count", drafter.num_target_layers, target.layers);
+}
+
 /// Decodes held-out prompts plainly and speculatively and compares.
 inline decode_report speculate(const decode_settings& s) {
   const byte_corpus corpus = load_corpus(s.text, s.prompt_bytes);
   const loaded_target target = load_target(s.target);
   const drafter_config c = read_drafter_config(read_json(s.drafter + "/config.json"), s.drafter + "/config.json");
+  check_pair(c, target.config, s);
   graph shapes;
   declare_drafter(shapes, c, f32, f32);
   weight_map draft_weights = to_dtype(load_weights(s.drafter, parameter_shapes(shapes), f32), s.used);
@@ -99,13 +113,24 @@ inline decode_report speculate(const decode_settings& s) {
   return report;
 }
 
+/// Prints one line of a report; the values of all lines begin in one column.
+inline void print_line(const std::string& name, const std::string& values) { std::printf("%-36s%s\n", name.c_str(), values.c_str()); }
+
+/// A number with a fixed count of digits after the point.
+inline std::string fixed(double x, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, x);
+  return text;
+}
+
 inline void print_report(const decode_report& r) {
-  std::printf("acceptance length (1 to %lld)         greedy %.3f, temperature 1 %.3f\n", static_cast<long long>(r.block_size), r.acceptance, r.acceptance_t1);
-  std::printf("distinct 4-grams in greedy outputs  %.3f  (%lld of %lld outputs below 0.3, not counted above)\n", r.distinct_4gram, static_cast<long long>(r.loops), static_cast<long long>(r.prompts));
-  std::printf("tokens per target forward           %.3f\n", r.tokens_per_forward);
-  std::printf("tokens per second                   plain %.1f, speculative %.1f: %.2f times\n", r.plain_tokens_per_s, r.speculative_tokens_per_s, r.speculative_tokens_per_s / std::max(1e-9, r.plain_tokens_per_s));
-  std::printf("milliseconds                        plain forward %.3f; a round: drafting %.3f, verification %.3f\n", r.plain_ms, r.draft_ms, r.verify_ms);
-  std::printf("greedy output equals plain greedy   %lld of %lld prompts\n", static_cast<long long>(r.identical), static_cast<long long>(r.prompts));
+  print_line(concat_text("acceptance length (1 to ", r.block_size, ")"), concat_text("greedy ", fixed(r.acceptance, 3), ", temperature 1 ", fixed(r.acceptance_t1, 3)));
+  print_line("distinct 4-grams in greedy outputs", concat_text(fixed(r.distinct_4gram, 3), "  (", r.loops, " of ", r.prompts, " outputs below 0.3, not counted above)"));
+  print_line("tokens per target forward", fixed(r.tokens_per_forward, 3));
+  print_line("tokens per second", concat_text("plain ", fixed(r.plain_tokens_per_s, 1), ", speculative ", fixed(r.speculative_tokens_per_s, 1), ": ",
+                                              fixed(r.speculative_tokens_per_s / std::max(1e-9, r.plain_tokens_per_s), 2), " times"));
+  print_line("milliseconds", concat_text("plain forward ", fixed(r.plain_ms, 3), "; a round: drafting ", fixed(r.draft_ms, 3), ", verification ", fixed(r.verify_ms, 3)));
+  print_line("greedy output equals plain greedy", concat_text(r.identical, " of ", r.prompts, " prompts"));
   for (const std::string& line : r.differences) std::printf("  %s\n", line.c_str());
 }
 

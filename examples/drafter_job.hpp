@@ -33,11 +33,11 @@ inline drafter_config drafter_for(const decoder_config& target, const drafter_se
   c.vocab_size = target.vocab_size, c.target_hidden = target.sizes.hidden, c.num_target_layers = target.layers;
   c.block_size = s.block_size, c.mask_token_id = byte_mask_token, c.rope_theta = target.rope_theta, c.max_positions = target.max_positions;
   c.layer_types.assign(std::size_t(s.layers), draft_layer{});
-  // Small targets have no room for the default rule; then the last taps are spread below the final layer.
-  const index_t taps = std::min(s.taps, target.layers - 1);
+  // Small targets have no room for the default rule; then the taps are the last layers below the final one, or the only layer.
+  const index_t taps = std::clamp<index_t>(target.layers - 1, 1, s.taps);
   if (target.layers >= taps + 3) c.target_layer_ids = default_target_layers(taps, target.layers);
   else
-    for (index_t i = 0; i < taps; ++i) c.target_layer_ids.push_back(target.layers - 1 - taps + i);
+    for (index_t i = 0; i < taps; ++i) c.target_layer_ids.push_back(std::max<index_t>(0, target.layers - 1 - taps) + i);
   return c;
 }
 
@@ -53,13 +53,13 @@ inline weight_map start_of(const drafter_config& c, const loaded_target& target,
   std::vector<index_t> layers = s.start_layers;
   if (layers.empty())
     for (index_t i = 0; i < s.layers; ++i) layers.push_back(std::max<index_t>(0, target.config.layers - s.layers + i));
-  if (index_t(layers.size()) != s.layers) raise("E-ARG-START", "--start-layers names ", layers.size(), " layers but the drafter has ", s.layers, "; name one target layer for each");
+  if (index_t(layers.size()) != s.layers) raise("E-ARG-START", "--start-layers names ", layers.size(), " layers but the drafter has ", s.layers, "; name one target layer for each, separated by commas");
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const std::string from = concat_text("model.layers.", layers[i], "."), to = concat_text("layers.", i, ".");
     for (auto& [name, t] : start) {
       if (!name.starts_with(to)) continue;
       const auto found = target.weights.find(from + name.substr(to.size()));
-      if (found == target.weights.end() || found->second.dims() != t.dims()) raise("E-ARG-START", "--start-layers: the target has no layer ", layers[i], " of the drafter's sizes; leave the flag out, or give the drafter the target's sizes");
+      if (found == target.weights.end() || found->second.dims() != t.dims()) raise("E-ARG-START", "--start-layers: the target has no layer ", layers[i], "; name layers from 0 to ", target.config.layers - 1, ", or leave the flag out");
       t = found->second;
     }
   }
@@ -67,7 +67,8 @@ inline weight_map start_of(const drafter_config& c, const loaded_target& target,
   const index_t width = fc.dims()[1], last = width - c.target_hidden;
   for (index_t i = 0; i < std::min(c.sizes.hidden, c.target_hidden); ++i) fc.data<float>()[i * width + last + i] = 1;
   start["fc.weight"] = fc;
-  start["hidden_norm.weight"] = target.weights.at(concat_text("model.layers.", c.target_layer_ids.back() + 1, ".input_layernorm.weight"));
+  const index_t after = c.target_layer_ids.back() + 1;
+  start["hidden_norm.weight"] = target.weights.at(after < target.config.layers ? concat_text("model.layers.", after, ".input_layernorm.weight") : "model.norm.weight");
   return start;
 }
 
@@ -196,15 +197,21 @@ struct drafter_report {
 
 /// Trains a drafter against a frozen target, or continues an interrupted run of the same settings.
 inline drafter_report train_drafter(const drafter_settings& s) {
+  if (s.written > 0 && s.written_prompt >= s.window)
+    raise("E-ARG-WRITTEN", "--written-prompt ", s.written_prompt, " --window ", s.window, ": a prompt that fills its window leaves the target nothing to write; give a --written-prompt below ", s.window, ", or --written 0");
   const byte_corpus corpus = load_corpus(s.text, s.window);
   const loaded_target target = load_target(s.target);
   const drafter_config c = drafter_for(target.config, s);
+  const weight_map start = start_of(c, target, s);
+  make_backend(s.on);  // a missing GPU is said before anything is written
+  prepare_folder(s.output);
+  metrics_log metrics(s.metrics);
   const index_t S = s.windows * s.window, M = s.anchors * c.block_size;
 
   trainer_options o;
   o.schedule = {.peak = s.rate, .steps = s.steps, .warmup_steps = std::max<index_t>(1, s.steps / 25), .final_fraction = 0};
   o.contract = concat_text("drafter layers ", s.layers, " taps ", c.target_layer_ids, " block ", c.block_size, " mask ", c.mask_token_id, " anchors ", s.anchors, " rows ", s.windows, "x", s.window,
-                           " steps ", s.steps, " rate ", s.rate, " gamma ", s.gamma, " start ", s.warm_start, s.start_layers, " written ", s.written, "/", s.written_prompt, " noise ", s.feature_noise, " loss ", int(s.loss), " seed ", s.seed, " text ", hash_text(corpus.text), " ", name_of(s.used));
+                           " steps ", s.steps, " rate ", s.rate, " gamma ", s.gamma, " start ", s.warm_start, s.start_layers, " written ", s.written, "/", s.written_prompt, " noise ", s.feature_noise, " loss ", int(s.loss), " seed ", s.seed, " text ", hash_text(corpus.text), " target ", hash_target(target), " ", name_of(s.used));
   const written_text written = write_text(target, corpus.training(), s);
   drafter_batch batch = make_drafter_batch(corpus.training(), written, s, c, 0);
   drafter_mask_tables tables(batch, S);
@@ -219,11 +226,10 @@ inline drafter_report train_drafter(const drafter_settings& s) {
     g.output("right_text", step.right_text), g.output("right", step.right);
     return training_graph{step.numerator, step.parameters};
   });
-  run.set_weights(start_of(c, target, s));
+  run.set_weights(start);
   bind_weights(run.inputs(), on_device(frozen_target_io(target, s.used), s.on));
   feature_reader features(target, c, s.on, s.used, s.windows, s.window);
   const std::string state = s.output + "/training_state.safetensors";
-  make_folder(s.output);
   if (s.resume && file_exists(state)) run.load(state);
 
   const auto feed = [&](const drafter_batch& b, double noise, index_t step) {
@@ -232,7 +238,6 @@ inline drafter_report train_drafter(const drafter_settings& s) {
     bind_blocks(run.inputs(), b);
     if (s.loss != draft_target::text) run.inputs().bind("teacher_rows", tensor::from<std::int32_t>(i32, {M}, b.blocks.teacher_rows));
   };
-  metrics_log metrics(s.metrics);
   progress_line progress("drafter", s.steps, run.step());
   while (run.step() < s.steps) {
     batch = make_drafter_batch(corpus.training(), written, s, c, run.step());
@@ -241,13 +246,15 @@ inline drafter_report train_drafter(const drafter_settings& s) {
     double denominator = 0;
     for (float w : batch.blocks.weights) denominator += double(w);
     run.update(denominator);
-    if (progress.due(run.step())) {
-      const double loss = double(run.inputs().output("loss").data<float>()[0]);
-      if (!std::isfinite(loss)) raise("E-DIVERGED", "training the drafter: the loss is ", loss, " at step ", run.step(), "; lower --rate");
+    const bool saving = run.step() % s.save_every == 0 || run.step() == s.steps, due = progress.due(run.step());
+    if (!saving && !due) continue;
+    const double loss = denominator > 0 ? double(run.inputs().output("loss").data<float>()[0]) : 0;  // nothing supervised: 0 / 0
+    check_converging("drafter", run, loss, s.rate, saving);
+    if (due) {
       progress.show(run.step(), loss, double(S + M));
       metrics.write({{"job", "drafter"}, {"step", run.step()}, {"loss", loss}, {"rate", o.schedule.at(run.step() - 1)}, {"grad_norm", run.gradient_norm()}});
     }
-    if (run.step() % s.save_every == 0 && run.step() < s.steps) run.save(state);
+    if (saving && run.step() < s.steps) run.save(state);
   }
   progress.finish();
   std::fputs((run.profile() + features.profile()).c_str(), stdout);

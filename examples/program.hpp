@@ -1,13 +1,16 @@
-// examples/program.hpp: what every example does around its own work: arguments, errors, exit status.
+// examples/program.hpp: what the examples with flags do around their own work: arguments, places to write to, exit status.
 #pragma once
 #include <CLI/CLI.hpp>
 
-#include <cstdio>
-#include <exception>
-#include <new>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
 #include <string>
+#include <system_error>
 
 #include <samite/samite.hpp>
+
+#include "status.hpp"
 
 namespace example {
 
@@ -17,37 +20,77 @@ inline samite::device device_named(const std::string& name) {
     const std::string index = name.size() > 5 && name[4] == ':' ? name.substr(5) : "0";
     if ((name == "cuda" || name[4] == ':') && index.find_first_not_of("0123456789") == std::string::npos && index.size() < 4) return samite::device::cuda(std::stoi(index));
   }
-  samite::raise("E-ARG-DEVICE", "--device ", name, ": expected cpu, cuda or cuda:N");
+  samite::raise("E-ARG-DEVICE", "--device ", name, " is no device; give cpu, cuda, or cuda:N with the number of a GPU, e.g. --device cuda:0");
 }
 
-inline samite::dtype dtype_named(const std::string& name) {
+inline samite::dtype dtype_named(const char* flag, const std::string& name) {
   if (name == "f32") return samite::f32;
   if (name == "bf16") return samite::bf16;
-  samite::raise("E-ARG-DTYPE", "--dtype ", name, ": expected f32 or bf16");
+  samite::raise("E-ARG-DTYPE", flag, " ", name, " is not served; give ", flag, " f32 or ", flag, " bf16");
+}
+
+/// A check for CLI11: a finite number from `low` to `high`. CLI::Range lets NaN pass.
+inline CLI::Validator real_between(double low, double high) {
+  return CLI::Validator(
+      [low, high](std::string& text) -> std::string {
+        double x = 0;
+        const auto parsed = std::from_chars(text.data(), text.data() + text.size(), x);
+        if (parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && x >= low && x <= high) return {};
+        return samite::concat_text("Value ", text, " not in range ", low, " to ", high);
+      },
+      samite::concat_text("FLOAT in [", low, " - ", high, "]"));
+}
+
+/// A check for CLI11: digits alone. CLI11 wraps negative numbers around.
+inline CLI::Validator whole_number() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos ? std::string() : samite::concat_text("Value ", text, " is no whole number from 0");
+      },
+      "");
+}
+
+/// Raises E-FILE-WRITE unless a file of this name can be written: asked before the work, not after it.
+inline void check_writable(const std::string& path) {
+  if (std::error_code ignored; std::filesystem::is_directory(path, ignored)) samite::raise("E-FILE-WRITE", "writing \"", path, "\": it is a folder; give the path of a file");
+  samite::atomic_file probe(path);  // a temporary file beside it, removed again
+}
+
+/// Makes the folder for results, and raises E-FILE-WRITE unless files can be written there.
+inline void prepare_folder(const std::string& folder) {
+  samite::make_folder(folder);
+  check_writable(folder + "/config.json");
+}
+
+/// Whether every weight is a finite number: what may be saved.
+inline bool all_finite(const samite::weight_map& weights) {
+  for (const auto& [name, t] : weights)
+    for (float x : t.values<float>())
+      if (!std::isfinite(x)) return false;
+  return true;
+}
+
+/// Raises E-DIVERGED unless the loss, the gradients and, when they are about to be saved, the weights are finite numbers.
+inline void check_converging(const char* what, samite::trainer& run, double loss, double rate, bool saving) {
+  const char* bad = !std::isfinite(loss) ? "loss is" : !std::isfinite(run.gradient_norm()) ? "gradients are" : saving && !all_finite(run.weights()) ? "weights are" : nullptr;
+  if (bad != nullptr)
+    samite::raise("E-DIVERGED", "training the ", what, ": at step ", run.step(), " the ", bad, " not finite, and nothing of it was saved; give a lower --rate than ", rate,
+                  " and another --output");
 }
 
 /// Parses the arguments, runs `work` and turns errors into one line on stderr and the exit status of docs/errors.md.
 template <class Work>
 int run_program(CLI::App& app, int argc, char** argv, Work work) {
-  try {
-    app.parse(argc, argv);
+  return end_with_status([&] {
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+      if (e.get_exit_code() != 0) samite::raise("E-ARG", std::string(e.what()), "; run with --help for the flags and their values");
+      app.exit(e);  // --help
+      return;
+    }
     work();
-    if (std::fflush(stdout) != 0 || std::ferror(stdout)) samite::raise("E-FILE-WRITE", "writing to the standard output failed; is the disk full?");
-    return 0;
-  } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);
-    std::fprintf(stderr, "samite: %s; run with --help for the flags [E-ARG]\n", e.what());
-    return samite::exit_status::usage;
-  } catch (const samite::error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return e.exit_status();
-  } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "samite: out of host memory; use a smaller model or batch [E-MEMORY-HOST]\n");
-    return samite::exit_status::memory;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "samite: %s [E-INTERNAL]\n", e.what());
-    return samite::exit_status::internal;
-  }
+  });
 }
 
 }  // namespace example

@@ -12,9 +12,10 @@ int main(int argc, char** argv) {
   example::index_t steps = 0, target_steps = 0, prompts = 20;
   app.add_option("--device", on, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--dtype", used, "dtype of activations: f32 or bf16")->capture_default_str();
-  app.add_option("--text", text, "text to learn and to continue; the last tenth is held out")->capture_default_str();
-  app.add_option("--target", target, "folder of the frozen target")->capture_default_str();
-  app.add_option("--output", output, "folder for what is trained")->capture_default_str();
+  // The script gives its own defaults before the user's, so the last one counts.
+  app.add_option("--text", text, "text to learn and to continue; the last tenth is held out")->capture_default_str()->take_last();
+  app.add_option("--target", target, "folder of the frozen target")->capture_default_str()->take_last();
+  app.add_option("--output", output, "folder for what is trained")->capture_default_str()->take_last();
   app.add_flag("--train-target", train_target, "train a target from scratch first");
   app.add_flag("--large", large, "a 36 M target and blocks of 16: for a GPU, with --train-target");
   app.add_option("--steps", steps, "training steps of the drafter; 0 chooses by size")->check(CLI::Range(0, 100000000));
@@ -25,9 +26,13 @@ int main(int argc, char** argv) {
     using namespace samite;
     const auto start = std::chrono::steady_clock::now();
     const device where = example::device_named(on);
-    const dtype compute = example::dtype_named(used);
-    make_backend(where);  // a missing GPU is said before anything is trained
-    make_folder(output);
+    const dtype compute = example::dtype_named("--dtype", used);
+    // What can't work is said before anything is trained or written.
+    make_backend(where);
+    const byte_corpus corpus = load_corpus(text, large ? 257 : 129);
+    if (!train_target) example::load_target(target);
+    example::prepare_folder(output);
+    if (!report_file.empty()) example::check_writable(report_file);
     const std::string metrics = output + "/metrics.jsonl";
 
     example::target_settings ts{.text = text, .output = output + "/target", .metrics = metrics, .on = where, .used = compute};
@@ -42,23 +47,24 @@ int main(int argc, char** argv) {
     const example::decode_report decoded =
         example::speculate({.text = text, .target = target, .drafter = ds.output, .on = where, .used = compute, .prompts = prompts});
 
-    const byte_corpus corpus = load_corpus(text, ts.window + 1);
     const example::loaded_target t = example::load_target(target);
     const double bits = bits_per_byte(t.config, example::on_device(t.weights, where), where, f32, corpus.held_out(), ts.window);
     const double baseline = byte_model(corpus.training(), 2).bits_per_byte(corpus.held_out());
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
     std::printf("\n=== report ===\n");
-    std::printf("target, held-out bits per byte      %.3f  (Witten-Bell of orders 0-2: %.3f, 0-4: %.3f)\n", bits, baseline, byte_model(corpus.training(), 4).bits_per_byte(corpus.held_out()));
+    example::print_line("target, held-out bits per byte", concat_text(example::fixed(bits, 3), "  (Witten-Bell of orders 0-2: ", example::fixed(baseline, 3), ", 0-4: ",
+                                                                      example::fixed(byte_model(corpus.training(), 4).bits_per_byte(corpus.held_out()), 3), ")"));
     const auto print_by_position = [](const char* name, const std::vector<double>& shares) {
-      std::printf("%-36s", name);
-      for (double share : shares) std::printf(" %.3f", share);
-      std::printf("\n");
+      std::string values;
+      for (double share : shares) values += (values.empty() ? "" : " ") + example::fixed(share, 3);
+      example::print_line(name, values);
     };
     print_by_position("draft accuracy by position", drafted.position_accuracy);
     if (!drafted.position_agreement.empty()) print_by_position("draft agreement with the target", drafted.position_agreement);
     example::print_report(decoded);
-    std::printf("models                              %s, %s\nseconds                             %.1f\n", target.c_str(), ds.output.c_str(), seconds);
+    example::print_line("models", target + ", " + ds.output);
+    example::print_line("seconds", example::fixed(seconds, 1));
     if (report_file.empty()) return;
     const auto list = [](const std::vector<double>& shares) { return json_value(json_value::array(shares.begin(), shares.end())); };
     write_file(report_file, to_json(json_value::object({{"bits_per_byte", bits},

@@ -1,7 +1,7 @@
 // examples/target_job.hpp: trains a byte-level target: settings, load, build, step loop.
 #pragma once
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <set>
 
 #include "program.hpp"
@@ -57,12 +57,33 @@ inline weight_map frozen_target_io(const loaded_target& target, dtype used) {
   return {{"target.embedding", embedding.to_dtype(used)}, {"target.head", (target.config.tied ? embedding : target.weights.at("lm_head.weight")).to_dtype(used)}};
 }
 
-/// Trains a byte-level decoder from scratch, or continues an interrupted run of the same settings.
-inline void train_target(const target_settings& s) {
-  const byte_corpus corpus = load_corpus(s.text, s.window + 1);
+/// Names a target's config and weights in contracts of runs that read it.
+inline std::uint64_t hash_target(const loaded_target& target) {
+  std::uint64_t hash = hash_text(to_json_text(target.config));
+  for (const auto& [name, t] : target.weights) {
+    hash = hash_text(name, hash);
+    for (float x : t.values<float>()) hash = combine_hash(hash, std::bit_cast<std::uint32_t>(x));
+  }
+  return hash;
+}
+
+/// The model that the settings ask for. Raises E-ARG-SIZES if no reader of checkpoints would take it.
+inline decoder_config target_for(const target_settings& s) {
+  if (s.heads % s.kv_heads != 0) raise("E-ARG-SIZES", "--heads ", s.heads, " --kv-heads ", s.kv_heads, ": query heads share key heads evenly; give --heads that is a multiple of --kv-heads, e.g. --heads ", 2 * s.kv_heads);
+  if (s.head_dim % 2 != 0) raise("E-ARG-SIZES", "--head-dim ", s.head_dim, ": positions turn pairs of channels; give an even number, e.g. --head-dim ", s.head_dim + 1);
   decoder_config c;
   c.sizes = {.hidden = s.hidden, .intermediate = s.intermediate, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
   c.vocab_size = byte_vocabulary, c.layers = s.layers, c.max_positions = 4096, c.rope_theta = 1e4, c.tied = true;
+  return read_decoder_config(parse_json(to_json_text(c), "config.json to be"), "config.json to be");  // what can't be read back is not trained
+}
+
+/// Trains a byte-level decoder from scratch, or continues an interrupted run of the same settings.
+inline void train_target(const target_settings& s) {
+  const byte_corpus corpus = load_corpus(s.text, s.window + 1);
+  const decoder_config c = target_for(s);
+  make_backend(s.on);  // a missing GPU is said before anything is written
+  prepare_folder(s.output);
+  metrics_log metrics(s.metrics);
 
   trainer_options o;
   o.optimizer.weight_decay = s.weight_decay;
@@ -72,22 +93,22 @@ inline void train_target(const target_settings& s) {
   trainer run(s.on, o, [&](graph& g) { return language_model_graph(g, c, s.batch, s.window, s.used); });
   run.set_weights(initial_weights(parameter_shapes(run.inputs().source().source()), s.seed));
   const std::string state = s.output + "/training_state.safetensors";
-  make_folder(s.output);
   if (s.resume && file_exists(state)) run.load(state);
 
-  metrics_log metrics(s.metrics);
   progress_line progress("target", s.steps, run.step());
   while (run.step() < s.steps) {
     bind_windows(run.inputs(), choose_windows(corpus.training(), s.batch, s.window + 1, s.seed, run.step()));
     run.accumulate();
     run.update(double(s.batch * s.window));
-    if (progress.due(run.step())) {
-      const double loss = double(run.inputs().output("loss").data<float>()[0]);
-      if (!std::isfinite(loss)) raise("E-DIVERGED", "training the target: the loss is ", loss, " at step ", run.step(), "; lower --rate");
+    const bool saving = run.step() % s.save_every == 0 || run.step() == s.steps, due = progress.due(run.step());
+    if (!saving && !due) continue;
+    const double loss = double(run.inputs().output("loss").data<float>()[0]);
+    check_converging("target", run, loss, s.rate, saving);
+    if (due) {
       progress.show(run.step(), loss, double(s.batch * s.window));
       metrics.write({{"job", "target"}, {"step", run.step()}, {"loss", loss}, {"rate", o.schedule.at(run.step() - 1)}, {"grad_norm", run.gradient_norm()}});
     }
-    if (run.step() % s.save_every == 0 && run.step() < s.steps) run.save(state);
+    if (saving && run.step() < s.steps) run.save(state);
   }
   progress.finish();
   std::fputs(run.profile().c_str(), stdout);

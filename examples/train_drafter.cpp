@@ -23,17 +23,17 @@ int main(int argc, char** argv) {
   app.add_option("--windows", s.windows, "windows packed into a row")->capture_default_str()->check(CLI::Range(1, 4096));
   app.add_option("--window", s.window, "bytes a window")->capture_default_str()->check(CLI::Range(8, 65536));
   app.add_option("--steps", s.steps)->capture_default_str()->check(CLI::Range(1, 100000000));
-  app.add_option("--rate", s.rate, "peak learning rate")->capture_default_str();
-  app.add_option("--gamma", s.gamma, "decay of slot weights")->capture_default_str();
+  app.add_option("--rate", s.rate, "peak learning rate")->capture_default_str()->check(example::real_between(1e-9, 1e3));
+  app.add_option("--gamma", s.gamma, "decay of slot weights")->capture_default_str()->check(example::real_between(1e-3, 1e6));
   app.add_flag("--warm-start,!--no-warm-start", s.warm_start, "start from copies of target layers")->capture_default_str();
   app.add_option("--start-layers", s.start_layers, "target layers, one a drafter layer, that training starts from")->delimiter(',');
   app.add_option("--written", s.written, "windows that the target writes itself, a quarter of every batch; 0: real text alone")->capture_default_str()->check(CLI::Range(0, 1000000));
   app.add_option("--written-prompt", s.written_prompt, "bytes of real text that each continues")->capture_default_str()->check(CLI::Range(1, 65536));
-  app.add_option("--noise", s.feature_noise, "uniform noise on the features")->capture_default_str();
-  app.add_option("--seed", s.seed)->capture_default_str();
+  app.add_option("--noise", s.feature_noise, "uniform noise on the features")->capture_default_str()->check(example::real_between(0, 1e3));
+  app.add_option("--seed", s.seed)->capture_default_str()->check(example::whole_number());
   app.add_option("--save-every", s.save_every, "steps between saved states")->capture_default_str()->check(CLI::Range(1, 100000000));
   return example::run_program(app, argc, argv, [&] {
-    s.on = example::device_named(on), s.used = example::dtype_named(used);
+    s.on = example::device_named(on), s.used = example::dtype_named("--dtype", used);
     s.loss = loss == "text" ? samite::draft_target::text : loss == "teacher" ? samite::draft_target::teacher : samite::draft_target::teacher_argmax;
     const example::drafter_report report = example::train_drafter(s);
     std::printf("held-out accuracy by position:");

@@ -28,6 +28,8 @@ refuses() {
   elif [ -d "$work/out" ] && [ -n "$(ls -A "$work/out")" ]; then fault "$what: left behind: $(ls -A "$work/out" | tr '\n' ' ')"
   else passed=$((passed + 1)); fi
 }
+# says <text>: the message of the last refusal holds it.
+says() { if grep -qF -e "$1" "$work/err"; then passed=$((passed + 1)); else fault "the message does not say $1"; fi; }
 works() {
   local program=$1
   shift
@@ -35,8 +37,10 @@ works() {
 }
 
 out=(--output "$work/out")
-tiny_target=(--hidden 16 --layers 2 --heads 2 --kv-heads 1 --head-dim 8 --intermediate 24 --batch 2 --window 16 --steps 4)
-tiny_drafter=(--layers 1 --block 4 --taps 1 --anchors 4 --windows 2 --window 32 --written 0 --steps 3)
+tiny=(--hidden 16 --heads 2 --kv-heads 1 --head-dim 8 --intermediate 24 --batch 2 --window 16)
+tiny_target=("${tiny[@]}" --layers 2 --steps 4)
+small_drafter=(--layers 1 --block 4 --anchors 4 --windows 2 --window 32 --written 0)
+tiny_drafter=("${small_drafter[@]}" --taps 1 --steps 3)
 text=examples/data/austen.txt
 
 # the command line
@@ -51,6 +55,21 @@ refuses 2 E-ARG-DEVICE train_target --device cuda:x "${out[@]}"
 refuses 2 E-ARG-DTYPE train_drafter --dtype f8 "${out[@]}"
 refuses 2 E-ARG-START train_drafter "${tiny_drafter[@]}" --start-layers 9 "${out[@]}"
 
+for rate in nan -1 0 inf 1e9; do refuses 2 E-ARG train_target --rate "$rate" "${out[@]}"; done
+for decay in nan -1; do refuses 2 E-ARG train_target --weight-decay "$decay" "${out[@]}"; done
+for flag in rate gamma noise; do refuses 2 E-ARG train_drafter --$flag nan "${out[@]}"; done
+refuses 2 E-ARG train_drafter --gamma 0 "${out[@]}"
+refuses 2 E-ARG train_drafter --noise -1 "${out[@]}"
+for program in train_target train_drafter speculate; do refuses 2 E-ARG $program --seed -1; done
+for flag in hidden layers heads kv-heads head-dim intermediate; do refuses 2 E-ARG train_target --$flag 0 "${out[@]}"; done
+refuses 2 E-ARG-SIZES train_target --heads 4 --kv-heads 3 "${out[@]}"
+refuses 2 E-ARG-SIZES train_target --head-dim 7 "${out[@]}"
+refuses 2 E-ARG-DTYPE train_target --stored f16 "${out[@]}"
+says --stored
+refuses 2 E-ARG-WRITTEN train_drafter --window 64 --written-prompt 100 "${out[@]}"
+refuses 2 E-ARG-WRITTEN train_drafter --window 64 --written-prompt 64 "${out[@]}"
+for program in draw_a_mask your_own_mask; do refuses 2 E-ARG $program --bogus; done
+
 # the text
 : >"$work/empty"
 head -c 100 "$text" >"$work/short"
@@ -59,6 +78,8 @@ refuses 3 E-FILE-OPEN train_drafter --text "$work" "${out[@]}"
 refuses 3 E-DATA-TEXT train_target --text "$work/empty" "${out[@]}"
 refuses 3 E-DATA-TEXT train_drafter --text "$work/short" "${out[@]}"
 refuses 3 E-DATA-TEXT speculate --text "$work/empty"
+refuses 3 E-FILE-OPEN quickstart --text "$work/missing" "${out[@]}"
+if [ -e "$work/out" ]; then fault "quickstart: made its output folder before it opened the text"; else passed=$((passed + 1)); fi
 
 # the model
 damaged() {  # damaged <name>: a copy of the example target to spoil
@@ -89,10 +110,28 @@ refuses 4 E-GPU-NONE train_target "${tiny_target[@]}" --device cuda "${out[@]}"
 refuses 8 E-FILE-WRITE train_target "${tiny_target[@]}" --output "$work/empty/under_a_file"
 refuses 8 E-FILE-WRITE train_drafter "${tiny_drafter[@]}" --output /proc/samite/none
 refuses 8 E-FILE-WRITE train_target "${tiny_target[@]}" "${out[@]}" --metrics "$work/empty/under_a_file"
+refuses 8 E-FILE-WRITE quickstart --report "$work/nodir/report.json" "${out[@]}"
+refuses 8 E-FILE-WRITE quickstart --report "$work" "${out[@]}"
+refuses 8 E-FILE-WRITE quickstart --output "$work/empty/under_a_file"
+if [ -w /dev/full ]; then
+  # full <program> <arguments>: the status of a program whose output can't be written
+  full() {
+    "$programs/$1" "${@:2}" >/dev/full 2>"$work/err"
+    local found=$?
+    if [ "$found" = 8 ]; then passed=$((passed + 1)); else fault "$* >/dev/full: status $found where 8 is expected"; fi
+  }
+  for program in draw_a_mask your_own_mask; do full $program; done
+  for program in draw_a_mask your_own_mask train_target train_drafter speculate quickstart; do full $program --help; done
+fi
 file_blocks=2
 refuses 8 E-FILE-WRITE train_target "${tiny_target[@]}" "${out[@]}"
 refuses 8 E-FILE-WRITE train_target "${tiny_target[@]}" --save-every 1 "${out[@]}"
 file_blocks=
+
+# a run that diverges leaves no state and no model
+refuses 6 E-DIVERGED train_target "${tiny[@]}" --layers 2 --steps 60 --save-every 20 --rate 1000 --weight-decay 1000 "${out[@]}"
+refuses 6 E-DIVERGED train_drafter "${small_drafter[@]}" --taps 1 --steps 60 --save-every 20 --rate 1000 --noise 1000 "${out[@]}"
+if grep -q nan "$work/err"; then fault "a diverged run: its message prints a number that is none"; else passed=$((passed + 1)); fi
 
 # bytes that are text in no encoding
 head -c 60000 examples/data/target/model.safetensors | tail -c 40000 >"$work/bytes"
@@ -103,11 +142,41 @@ if ! grep -q $'\xef\xbf\xbd' "$work/log"; then fault "speculate: no replacement 
 elif ! iconv -f UTF-8 -t UTF-8 "$work/log" >/dev/null 2>"$work/err"; then fault "speculate: what it prints is not UTF-8"
 else passed=$((passed + 1)); fi
 
+# a target of one layer
+works train_target "${tiny[@]}" --layers 1 --steps 4 --output "$work/one_layer"
+works train_drafter "${small_drafter[@]}" --taps 3 --steps 3 --target "$work/one_layer" --output "$work/one_layer_drafter"
+works speculate --target "$work/one_layer" --drafter "$work/one_layer_drafter" --prompts 1 --prompt-bytes 40 --new-tokens 24
+
+# a drafter of another target
+refuses 3 E-MODEL-PAIR speculate --target "$work/one_layer" --drafter "$work/drafter"
+says "$work/drafter"
+says "$work/one_layer"
+refuses 3 E-MODEL-PAIR speculate --drafter "$work/drafter"  # the example target is wider
+
 # a state that is damaged, or of another run, in the way of a new one; it stays as it was
 mkdir -p "$work/state"
 printf 'not a state' >"$work/state/training_state.safetensors"
 refuses 3 'E-SAFETENSORS-[A-Z]*' train_target "${tiny_target[@]}" --output "$work/state"
 if [ "$(ls -A "$work/state")" = training_state.safetensors ]; then passed=$((passed + 1)); else fault "a damaged state: left behind $(ls -A "$work/state")"; fi
+
+# the script, in a copy of the repository whose program is newer than its sources: the caller's paths are relative to the caller's folder
+repository=$work/repository
+mkdir -p "$repository/build/examples/examples" "$work/user"
+cp -r include examples codegen CMakeLists.txt CMakePresets.json "$repository"
+cp "$programs/quickstart" "$repository/build/examples/examples"
+cp "$work/short" "$work/user/mine.txt"
+# script <status> <text of the message> <arguments>
+script() {
+  local status=$1 message=$2 found
+  (cd "$work/user" && "$repository/examples/quickstart.sh" "${@:3}") >"$work/log" 2>"$work/err"
+  found=$?
+  if [ "$found" = "$status" ] && grep -q "$message" "$work/err"; then passed=$((passed + 1)); else fault "quickstart.sh ${*:3}: status $found where $status and $message are expected"; fi
+}
+script 3 '^samite: mine.txt: .*E-DATA-TEXT' --text mine.txt
+script 8 'nodir.*E-FILE-WRITE' --report nodir/report.json  # found its own text and target
+rm -rf "$repository/build"
+: >"$repository/build"
+script 8 'build", which .*E-FILE-WRITE'
 
 [ -z "${SAMITE_TEST_REPORT:-}" ] || printf 'count %d %d 0\n' "$passed" "$failed" >"$SAMITE_TEST_REPORT"
 [ "$failed" = 0 ]

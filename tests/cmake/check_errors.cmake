@@ -1,9 +1,9 @@
-# Every error code of the library has its section in docs/errors.md, sorted, and appears in a test.
+# Every error code of the library and the example programs has its section in docs/errors.md, sorted, and appears in a test.
 # Run: cmake -D root=. -P tests/cmake/check_errors.cmake
 cmake_minimum_required(VERSION 3.25)
 cmake_path(ABSOLUTE_PATH root NORMALIZE)
-file(GLOB_RECURSE headers ${root}/include/samite/*.hpp)
-file(GLOB_RECURSE tests ${root}/tests/*.cpp)
+file(GLOB_RECURSE headers ${root}/include/samite/*.hpp ${root}/examples/*.hpp ${root}/examples/*.cpp)
+file(GLOB_RECURSE tests ${root}/tests/*.cpp ${root}/tests/*.hpp ${root}/tests/*.sh)
 set(codes "")
 foreach(header IN LISTS headers)
   if(header MATCHES "/samite/(testing|generated)/")
@@ -12,8 +12,8 @@ foreach(header IN LISTS headers)
   file(READ ${header} text)
   # Only codes in quotes or in brackets at a sentence's end are raised; comments name families.
   string(REGEX REPLACE "[][]" "\"" text "${text}")
-  string(REGEX MATCHALL "\"E-[A-Z0-9]+-[A-Z0-9-]*[A-Z0-9]\"" found "${text}")
-  if(header MATCHES "core/error.hpp$")
+  string(REGEX MATCHALL "\"E-[A-Z0-9-]*[A-Z0-9]\"" found "${text}")
+  if(header MATCHES "core/error(_impl)?.hpp$")
     set(found "")  # prefixes of families
   endif()
   list(APPEND codes ${found})
@@ -33,7 +33,7 @@ endif()
 set(tested "")
 foreach(test IN LISTS tests)
   file(READ ${test} text)
-  string(REGEX MATCHALL "E-[A-Z0-9]+-[A-Z0-9-]*[A-Z0-9]" found "${text}")
+  string(REGEX MATCHALL "E-[A-Z0-9-]*[A-Z0-9]" found "${text}")
   list(APPEND tested ${found})
 endforeach()
 foreach(code IN LISTS codes)

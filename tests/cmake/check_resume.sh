@@ -31,6 +31,16 @@ for threads in 1 3; do
   printf 'killed with %s threads, saved at step %s\n' "$threads" "$last"
 done
 
+# Against a target that differs in one bit the state is refused, and stays.
+cp -r examples/data/target "$work/other_target"
+weights=$work/other_target/model.safetensors at=$(($(stat -c %s "$work/other_target/model.safetensors") - 4))
+byte=$(od -An -tu1 -j "$at" -N 1 "$weights" | tr -d ' ')
+printf "\\x$(printf %x $((byte ^ 1)))" | dd of="$weights" bs=1 seek="$at" conv=notrunc status=none
+cp "$state" "$work/state_before"
+"$program" "${settings[@]}" --target "$work/other_target" --output "$work/killed" >"$work/refused.log" 2>&1
+[ $? = 3 ] && grep -q 'E-CHECKPOINT-CONTRACT' "$work/refused.log" || fail "a state was continued against another target: $(tail -n 3 "$work/refused.log")"
+cmp "$state" "$work/state_before" || fail "the refused run changed the state"
+
 SAMITE_THREADS=4 "$program" "${settings[@]}" --output "$work/killed" >"$work/resumed.log" 2>&1 || fail "the resumed run: $(tail -n 3 "$work/resumed.log")"
 for name in model.safetensors config.json; do
   cmp "$work/whole/$name" "$work/killed/$name" || fail "$name of the resumed run differs from the undisturbed one"

@@ -84,5 +84,10 @@ TEST_CASE("divisors, moduli and shifts must be positive numbers known beforehand
   CHECK_THROWS_WITH_AS((q / kv).lower(p), doctest::Contains("not a symbol"), error);
   CHECK_THROWS_WITH_AS((q / scalar(4)).lower(p), doctest::Contains("E-EXPR-DIVISOR"), error);
   CHECK_THROWS_WITH_AS((q << 63).lower(p), doctest::Contains("from 0 to 62"), error);
+  CHECK_THROWS_WITH_AS((q / 0).lower(p), doctest::Contains("x / 0:"), error);
+  CHECK_THROWS_WITH_AS((q % 0).lower(p), doctest::Contains("x % 0:"), error);
+  CHECK_THROWS_WITH_AS((q << 64).lower(p), doctest::Contains("x << 64:"), error);
+  CHECK_THROWS_WITH_AS((q >> 64).lower(p), doctest::Contains("x >> 64:"), error);
+  CHECK_THROWS_WITH_AS((q % kv).lower(p), doctest::Contains("x % n: the modulus"), error);
   CHECK_THROWS_WITH_AS((void)(kv < ~std::uint64_t(0)), doctest::Contains("E-EXPR-NUMBER"), error);
 }

@@ -26,6 +26,12 @@ TEST_CASE("vectors, spans and lists make tables") {
   const std::int32_t narrow[] = {3, 1};
   CHECK(table(wide).contents()->values() == table(std::span<const std::int32_t>(narrow)).contents()->values());
   CHECK(table({3, 1}).dims() == keys{2});
+  auto changing = table({3, 1, 2});
+  changing.update({4, 5});
+  CHECK(changing.contents()->values() == std::vector<std::int32_t>{4, 5});
+  auto square = table({1, 2, 3, 4}, {2, 2});
+  square.update({7, 8}, {1, 2});
+  CHECK(square.dims() == keys{1, 2});
 }
 
 TEST_CASE("a lookup with the wrong number of indices names the rank and the count") {

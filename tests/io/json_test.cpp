@@ -105,3 +105,23 @@ TEST_CASE("JSON with any byte changed or cut is read or refused, never worse") {
     }
   CHECK(refused > 100);
 }
+
+TEST_CASE("a message about a parsed value is one sentence with the file, the key, what was found and what was expected") {
+  const json_value v = parse(R"({"width": "8", "list": "x", "nested": [1], "null": null})");
+  const auto message = [](auto call) -> std::string {
+    try {
+      call();
+    } catch (const samite::error& e) {
+      return e.what();
+    }
+    return "nothing was raised";
+  };
+  CHECK(message([&] { v.integer("width"); }) == "samite: test.json: JSON key \"width\": expected a whole number, found text \"8\" [E-JSON-TYPE]");
+  CHECK(message([&] { v.items("list"); }) == "samite: test.json: JSON key \"list\": expected an array, found text \"x\" [E-JSON-TYPE]");
+  CHECK(message([&] { v.find_object("nested"); }) == "samite: test.json: JSON key \"nested\": expected an object, found an array of 1 [E-JSON-TYPE]");
+  CHECK(message([&] { v.at("nested").at("x"); }) == "samite: test.json: expected an object, found an array of 1 [E-JSON-TYPE]");
+  CHECK(message([&] { parse("{\"a\":{\"b\":1,\"b\":2}}"); }) == "samite: test.json: the key \"b\" appears twice in one object; keep one of them [E-JSON-PARSE]");
+  CHECK(message([] { json_value("x").as_integer(); }) == "samite: JSON: expected a whole number, found text \"x\" [E-JSON-TYPE]");
+  CHECK(v.find_object("null") == nullptr);
+  CHECK(v.find_object("none") == nullptr);
+}

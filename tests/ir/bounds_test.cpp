@@ -141,3 +141,8 @@ TEST_CASE("an index that can leave its table is refused with the range and the t
   CHECK_NOTHROW(judge.check(index_box::whole(1, 1, 4, 4)));
   CHECK_THROWS_WITH_AS(judge.check(index_box::whole(1, 1, 4, 6)), doctest::Contains("can be from 0 to 5"), error);
 }
+
+TEST_CASE("a mask that reads an empty table is told so") {
+  box_judge judge(any_mask(kv < table(std::vector<index_t>{})[q]).program());
+  CHECK_THROWS_WITH_AS(judge.check(index_box::whole(1, 1, 4, 4)), doctest::Contains("is empty; give it values"), error);
+}

@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <limits>
+
 #include <samite/expr/tensor.hpp>
 #include <samite/ir/autodiff.hpp>
 
@@ -79,4 +81,18 @@ TEST_CASE("a view keeps the elements where they are, and what needs them in orde
   CHECK(slice(x, 1, 0, 3) == x);
   CHECK_FALSE(slice(x, 1, 0, 2).info().is_row_major());
   CHECK(slice(x, -1, 1, 2).dims() == shape{2, 3, 2});
+}
+
+TEST_CASE("messages name a node by its label, and leave an empty one out") {
+  graph g, h;
+  const value x = g.input("x", f32, {2, 3}), w = g.input("w", f32, {2, 3}), other = h.input("other", f32, {3, 2});
+  CHECK(unlike("E-SHAPE-INNER", {"matmul: the inner"}, [&] { matmul(x, w); }) == "");
+  CHECK(unlike("E-SHAPE-INNER", {"matmul \"up\": the inner"}, [&] { matmul(x, w, {.label = "up"}); }) == "");
+  CHECK(unlike("E-DTYPE-OPERANDS", {"matmul: a is"}, [&] { matmul(x, g.input("i", i32, {3, 2})); }) == "");
+  CHECK(unlike("E-GRAPH-OWNER", {"the matmul node \"up\" was given"}, [&] { matmul(x, other, {.label = "up"}); }) == "");
+  CHECK(unlike("E-GRAPH-OWNER", {"a matmul node was given"}, [&] { matmul(x, other); }) == "");
+  CHECK(unlike("E-SHAPE-CONCAT", {"give at least one"}, [] { concat({}, 0); }) == "");
+  CHECK(unlike("E-SHAPE-SLICE", {"elements 1 to 3", "their sum at most 3"}, [&] { slice(x, 1, 1, 3); }) == "");
+  constexpr index_t most = std::numeric_limits<index_t>::max();
+  CHECK(unlike("E-SHAPE-SLICE", {"elements 2"}, [&] { slice(x, 1, 2, most); }) == "");
 }

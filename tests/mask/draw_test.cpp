@@ -1,9 +1,14 @@
 #include <doctest/doctest.h>
 
+#include <limits>
+
 #include <samite/mask.hpp>
+
+#include "support/raised.hpp"
 
 using namespace samite;
 using namespace samite::symbols;
+using samite_tests::unlike;
 
 TEST_CASE("draw shows one character a pair") {
   CHECK(draw(window(2), 3, 4) ==
@@ -32,4 +37,15 @@ TEST_CASE("the scale numbers every tenth column and every row") {
 TEST_CASE("draw refuses an empty range, and a table that is too short") {
   CHECK_THROWS_WITH_AS(draw(causal(), 0, 4), doctest::Contains("E-MASK-DRAW"), error);
   CHECK_THROWS_WITH_AS(draw(document(table({0, 0})), 4, 4), doctest::Contains("E-MASK-TABLE-RANGE"), error);
+}
+
+TEST_CASE("draw takes any size of picture, and refuses numbers that can't be added up, naming what is wrong") {
+  constexpr index_t most = std::numeric_limits<index_t>::max();
+  CHECK(draw(causal(), 3, 3, {.columns = most, .lines = most, .with_scale = false}) == "#..\n##.\n###\n");
+  CHECK(draw(causal(), 1, 4, {.first_q = index_t(1) << 40, .first_kv = (index_t(1) << 40) - 2, .with_scale = false}) == "###.\n");
+  CHECK(unlike("E-MASK-DRAW", {"rows from 9223372036854775805", "2^40"}, [] { draw(causal(), 5, 5, {.first_q = most - 2}); }) == "");
+  CHECK(unlike("E-MASK-DRAW", {"2^40"}, [] { draw(causal(), most, 5); }) == "");
+  CHECK(unlike("E-MASK-DRAW", {"columns = 0", "lines = 64"}, [] { draw(causal(), 5, 5, {.columns = 0}); }) == "");
+  CHECK(unlike("E-MASK-DRAW", {"head h = -1"}, [] { draw(causal(), 5, 5, {.h = -1}); }) == "");
+  CHECK(unlike("E-MASK-DRAW", {"2^26 characters"}, [] { draw(causal(), index_t(1) << 40, index_t(1) << 40, {.columns = most, .lines = most}); }) == "");
 }

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include <samite/mask/causal.hpp>
 #include <samite/mask/picture.hpp>
@@ -59,4 +60,16 @@ TEST_CASE("ranges outside the matrix, and pictures too large to look at, are ref
   CHECK(unlike("E-MASK-DRAW", {}, [&] { png(causal(), sizes, {.b = 1}); }) == "");
   CHECK(unlike("E-MASK-DRAW", {"pairs"}, [&] { png(causal(), {.Q = 10000, .K = 10000}, {.pairs = true}); }) == "");
   CHECK(unlike("E-MASK-DRAW", {}, [&] { svg(causal(), {.Q = 0, .K = 4}); }) == "");
+}
+
+TEST_CASE("sizes that a picture can't have are refused before they are computed with") {
+  using samite_tests::unlike;
+  constexpr index_t most = std::numeric_limits<index_t>::max(), least = std::numeric_limits<index_t>::min();
+  const tile_options sizes{.Q = 512, .K = 512};
+  CHECK(unlike("E-MASK-DRAW", {"pixels = 9223372036854775807", "32768"}, [&] { png(causal(), sizes, {.pixels = most}); }) == "");
+  CHECK(unlike("E-MASK-DRAW", {}, [&] { svg(causal(), sizes, {.first_q = least}); }) == "");
+  CHECK(unlike("E-MASK-DRAW", {}, [&] { svg(causal(), sizes, {.first_kv = most}); }) == "");
+  CHECK(unlike("E-MASK-DRAW", {}, [&] { svg(causal(), sizes, {.rows = most}); }) == "");
+  CHECK(unlike("E-MASK-TILE", {"tiles of 0"}, [&] { svg(causal(), {.Q = 512, .K = 512, .tile_q = 0}); }) == "");
+  CHECK(unlike("E-MASK-TILE", {"2^40"}, [&] { svg(causal(), {.Q = most, .K = 512}, {.pairs = true}); }) == "");
 }

@@ -53,3 +53,8 @@ TEST_CASE("programs read as they are written") {
   CHECK(text(any_mask(max(q, kv) < 7)) == "max(q, kv) < a0");
   CHECK(text(full()) == "true");
 }
+
+TEST_CASE("a report of more pairs, or bytes, than 62 bits hold is refused") {
+  CHECK_THROWS_WITH_AS(report(full(), {.Q = index_t(1) << 40, .K = index_t(1) << 40, .tile_q = index_t(1) << 40, .tile_k = index_t(1) << 40}), doctest::Contains("more than 2^62; count a part"), error);
+  CHECK_THROWS_WITH_AS(report(causal(), {.Q = 64, .K = 64, .tile_q = index_t(1) << 40, .tile_k = index_t(1) << 40}), doctest::Contains("smaller tiles"), error);
+}

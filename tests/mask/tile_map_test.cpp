@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include <samite/mask.hpp>
 #include <samite/mask/count_kept.hpp>
@@ -201,4 +202,15 @@ TEST_CASE("sizes without meaning are refused") {
   CHECK_THROWS_WITH_AS(tile_map(causal(), {.Q = 1, .K = 1, .tile_q = 0}), doctest::Contains("tiles of 0"), error);
   const auto short_table = table({0, 0, 0});
   CHECK_THROWS_WITH_AS(tile_map(document(short_table), {.Q = 4, .K = 4}), doctest::Contains("E-MASK-TABLE-RANGE"), error);
+}
+
+TEST_CASE("tiles may be larger than the matrix, up to 2^40; larger numbers are refused before they are added") {
+  constexpr index_t most = std::numeric_limits<index_t>::max(), large = index_t(1) << 40;
+  const tile_map map(causal(), {.Q = 1024, .K = 1024, .tile_q = large, .tile_k = large});
+  CHECK(map.q_tiles() == 1);
+  CHECK(map.counts() == tile_counts{0, 0, 1});
+  const tile_map whole(full(), {.Q = large, .K = large, .tile_q = large, .tile_k = large});
+  CHECK(whole.counts() == tile_counts{0, 1, 0});
+  for (const tile_options& o : {tile_options{.Q = 1024, .K = 1024, .tile_q = most, .tile_k = 128}, tile_options{.Q = 1024, .K = 1024, .tile_q = 128, .tile_k = most}, tile_options{.Q = most, .K = 1}})
+    CHECK_THROWS_WITH_AS(tile_map(causal(), o), doctest::Contains("2^40"), error);
 }

@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include <samite/io/file.hpp>
 #include <samite/io/safetensors.hpp>
@@ -159,4 +161,31 @@ TEST_CASE("a checkpoint that meets a full disk is E-FILE-WRITE with exit status 
     CHECK(read_file(folder / "config.json") == old_config);
     CHECK(folder.entry_count() == 2);
   }
+}
+
+TEST_CASE("weights that are integers, infinite or NaN are refused in every dtype") {
+  const temporary_folder folder;
+  const drafter_config c = small();
+  const weight_map good = initial_weights(needed(c), 5);
+  std::vector<std::pair<std::string, tensor>> list(good.begin(), good.end());
+  const auto place = std::find_if(list.begin(), list.end(), [](const auto& item) { return item.first == "norm.weight"; });
+  REQUIRE(place != list.end());
+  const auto refuses = [&](const tensor& t, dtype loaded, std::initializer_list<const char*> parts) {
+    place->second = t;
+    write_safetensors(folder / "model.safetensors", list);
+    return unlike("E-MODEL-TENSOR", parts, [&] { load_weights(folder.path(), needed(c), loaded); });
+  };
+  for (const dtype type : {i32, i64, u8}) CHECK(refuses(tensor(type, {16}), f32, {"\"norm.weight\"", "real numbers"}) == "");
+  tensor t(f32, {16});
+  for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    t.values<float>()[3] = bad;
+    for (const dtype type : {f64, f32, bf16, f16})
+      for (const dtype loaded : {f32, bf16}) CHECK(refuses(t.to_dtype(type), loaded, {"\"norm.weight\"", "element 3"}) == "");
+  }
+  t.values<float>()[3] = 1e5f;
+  CHECK(refuses(t, f16, {"element 3 as f16", "too large"}) == "");
+  t.values<float>()[3] = 65504;
+  place->second = t;
+  write_safetensors(folder / "model.safetensors", list);
+  CHECK(load_weights(folder.path(), needed(c), f16).size() == 25);
 }

@@ -41,8 +41,7 @@ TEST_CASE("a drafter's config is read with its draft keys nested or at the top l
   CHECK_FALSE(c.layer_types[0].window.has_value());
   CHECK_FALSE(c.layer_types[0].causal);
   CHECK(read(replaced(replaced(nested, "\"block_size\":16,", ""), "\"vocab_size\"", "\"block_size\":10,\"vocab_size\"")).block_size == 10);
-  // Where both are there, the nested one counts.
-  CHECK(read(replaced(nested, "\"vocab_size\"", "\"block_size\":10,\"vocab_size\"")).block_size == 16);
+  CHECK(read(replaced(nested, "\"vocab_size\"", "\"block_size\":16,\"vocab_size\"")).block_size == 16);
 }
 
 TEST_CASE("the rotary base is read from either place and never guessed for a drafter") {
@@ -155,4 +154,56 @@ TEST_CASE("the default target layers are those of released drafters") {
   CHECK(default_target_layers(1, 24) == ids{12});
   CHECK(unlike("E-MODEL-CONFIG", {"5 distinct"}, [] { default_target_layers(5, 6); }) == "");
   CHECK(default_target_layers(0, 24).empty());
+}
+
+TEST_CASE("a drafter's config that says two things is refused, naming both places") {
+  const auto refuses = [](const std::string& from, const std::string& to, std::initializer_list<const char*> parts) { return unlike("E-MODEL-CONFIG", parts, [&] { read(replaced(nested, from, to)); }); };
+  const std::string top = "\"vocab_size\"";
+  CHECK(refuses(top, "\"block_size\":10," + top, {"block_size is 16 in dflash_config but 10 at the top level"}) == "");
+  CHECK(refuses(top, "\"block_size\":-16," + top, {"-16"}) == "");
+  CHECK(refuses(top, "\"mask_token_id\":3," + top, {"mask_token_id is 151669"}) == "");
+  CHECK(refuses(top, "\"target_layer_ids\":[1]," + top, {"target_layer_ids"}) == "");
+  CHECK(refuses("\"block_size\":16", "\"num_target_layers\":40,\"block_size\":16", {"num_target_layers is 40 in dflash_config but 36"}) == "");
+  CHECK(refuses("\"num_target_layers\":36", "\"num_target_layers\":0", {"num_target_layers is 0"}) == "");
+  CHECK(refuses("[1,9,17,25,33]", "[1,17,9,25,33]", {"9 after 17", "ascending"}) == "");
+  CHECK(refuses("[1,9,17,25,33]", "[1,9,9,25,33]", {"9 after 9"}) == "");
+  CHECK(refuses("[1,9,", "[-1,9,", {"-1", "0 to 35"}) == "");
+  CHECK(refuses("\"rope_scaling\":null", R"("rope_parameters":{"rope_theta":10000,"rope_type":"default"})", {"rope_parameters.rope_theta is 10000", "rope_theta is 1e+06"}) == "");
+  CHECK(refuses("\"block_size\":16", "\"rope_theta\":5e5,\"block_size\":16", {"dflash_config.rope_theta is 5e+05"}) == "");
+  CHECK(read(replaced(nested, "\"rope_scaling\":null", R"("rope_parameters":{"rope_theta":1e6,"rope_type":"default"})")).rope_theta == 1e6);
+}
+
+TEST_CASE("scaled rotary embeddings are refused in either spelling and place") {
+  for (const char* kind : {"yarn", "linear", "dynamic", "llama3"})
+    for (const char* key : {"type", "rope_type"})
+      for (const bool parameters : {false, true}) {
+        CAPTURE(kind);
+        CAPTURE(key);
+        std::string rope = concat_text("\"rope_scaling\":{\"", key, "\":\"", kind, "\",\"factor\":4.0}");
+        if (parameters) rope += R"(,"rope_parameters":{"rope_theta":1e6,"rope_type":"default"})";
+        CHECK(unlike("E-MODEL-CONFIG", {"rope_scaling", kind}, [&] { read(replaced(nested, "\"rope_scaling\":null", rope)); }) == "");
+      }
+  CHECK(unlike("E-MODEL-CONFIG", {"yarn"}, [] { read(replaced(nested, "\"rope_scaling\":null", R"("rope_scaling":{"rope_type":"default","type":"yarn"})")); }) == "");
+  CHECK(unlike("E-MODEL-CONFIG", {"factor"}, [] { read(replaced(nested, "\"rope_scaling\":null", R"("rope_scaling":{"factor":2.0})")); }) == "");
+  CHECK(read(replaced(nested, "\"rope_scaling\":null", R"("rope_scaling":{"type":"default"})")).rope_theta == 1e6);
+  CHECK(unlike("E-MODEL-CONFIG", {"rope_parameters.rope_theta is -1", "positive"}, [] { read(replaced(nested, "\"rope_scaling\":null", R"("rope_parameters":{"rope_theta":-1})")); }) == "");
+}
+
+TEST_CASE("a target's layer types must be full attention, one a layer") {
+  decoder_config c;
+  c.sizes = {.hidden = 8, .intermediate = 16, .heads = 2, .kv_heads = 1, .head_dim = 4};
+  c.vocab_size = 16, c.layers = 2, c.max_positions = 64, c.rope_theta = 1e4;
+  const auto with = [&](const std::string& types) { return read_decoder_config(parse_json(replaced(to_json_text(c), "\"vocab_size\"", "\"layer_types\":" + types + ",\"vocab_size\""), "t"), "t"); };
+  CHECK(with(R"(["full_attention","full_attention"])").layers == 2);
+  CHECK(unlike("E-MODEL-CONFIG", {"layer_types[1]", "linear_attention"}, [&] { with(R"(["full_attention","linear_attention"])"); }) == "");
+  CHECK(unlike("E-MODEL-CONFIG", {"layer_types[0]", "sliding"}, [&] { with(R"(["sliding_attention","full_attention"])"); }) == "");
+  CHECK(unlike("E-MODEL-CONFIG", {"1 entries"}, [&] { with(R"(["full_attention"])"); }) == "");
+}
+
+TEST_CASE("a config of a wrong kind is refused with file, key, found and expected") {
+  CHECK(unlike("E-JSON-TYPE", {"config.json", "object", "an array of 0"}, [] { read("[]"); }) == "");
+  CHECK(unlike("E-JSON-TYPE", {"config.json", "\"target_layer_ids\"", "an array", "text \"x\""}, [] { read(replaced(nested, "[1,9,17,25,33]", "\"x\"")); }) == "");
+  CHECK(unlike("E-JSON-TYPE", {"config.json", "target_layer_ids[1]", "a whole number", "text \"x\""}, [] { read(replaced(nested, "[1,9,", "[1,\"x\",")); }) == "");
+  CHECK(unlike("E-JSON-TYPE", {"config.json", "\"hidden_size\"", "a whole number", "text \"32\""}, [] { read(replaced(nested, "\"hidden_size\":2560", "\"hidden_size\":\"32\"")); }) == "");
+  CHECK(unlike("E-JSON-TYPE", {"config.json", "\"dflash_config\"", "an object"}, [] { read(R"({"dflash_config":3})"); }) == "");
 }

@@ -94,6 +94,7 @@ class table_ref {
   void update(std::span<const T> values, std::vector<index_t> dims = {}) {
     replace(detail::list_of(values), std::move(dims));
   }
+  void update(std::initializer_list<index_t> values, std::vector<index_t> dims = {});
   void reserve(index_t elements) { shared_->reserve(elements); }
 
   int rank() const { return shared_->rank(); }

@@ -9,6 +9,10 @@ SAMITE_IMPL std::vector<index_t> table_ref::dims() const {
   return {now->dims().end() - rank(), now->dims().end()};
 }
 
+SAMITE_IMPL void table_ref::update(std::initializer_list<index_t> values, std::vector<index_t> dims) {
+  update(std::span<const index_t>(values.begin(), values.size()), std::move(dims));
+}
+
 SAMITE_IMPL void table_ref::replace(detail::integer_list values, std::vector<index_t> dims) {
   if (dims.empty()) {
     dims = this->dims();

@@ -20,9 +20,16 @@ SAMITE_IMPL detail::descriptor::~descriptor() {
 SAMITE_IMPL std::string detail::errno_text(int number) { return std::generic_category().message(number); }
 
 SAMITE_IMPL file_reader::file_reader(const std::string& path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (file_.get() < 0) raise("E-FILE-OPEN", "opening \"", path, "\" for reading: ", detail::errno_text(errno));
+  if (file_.get() < 0) {
+    const int cause = errno;
+    raise("E-FILE-OPEN", "opening \"", path, "\" for reading: ", detail::errno_text(cause),
+          cause == ENOENT || cause == ENOTDIR ? "; check the path, and that the file was downloaded or written there"
+          : cause == EACCES                   ? "; allow this user to read the file and to enter its folders"
+          : cause == EMFILE || cause == ENFILE ? "; close other files or raise the limit (ulimit -n)"
+                                              : "; give the path of a file that can be read");
+  }
   struct stat info;
-  if (::fstat(file_.get(), &info) != 0) raise("E-FILE-OPEN", "\"", path, "\": ", detail::errno_text(errno));
+  if (::fstat(file_.get(), &info) != 0) raise("E-FILE-OPEN", "\"", path, "\": ", detail::errno_text(errno), "; give the path of a file that can be read");
   if (!S_ISREG(info.st_mode)) raise("E-FILE-OPEN", "\"", path, "\" is not a regular file; give the path of a file");
   bytes_ = std::uint64_t(info.st_size);
 }

@@ -13,6 +13,10 @@
 
 namespace samite {
 
+namespace detail {
+class json_builder;
+}
+
 /// What a file from outside may ask for before it is refused.
 struct json_limits {
   std::size_t bytes = std::size_t(256) << 20;
@@ -22,7 +26,8 @@ struct json_limits {
 
 /// One JSON value. Objects keep the file's order; looking up a key takes O(log n).
 ///
-/// errors  E-JSON-TYPE when another kind is asked for than is there; E-JSON-KEY for a missing key. Both say what was found
+/// errors  E-JSON-TYPE when another kind is asked for than is there; E-JSON-KEY for a missing key. Both say what was found,
+///         and in which file if the value was parsed
 class json_value {
  public:
   using array = std::vector<json_value>;
@@ -65,6 +70,9 @@ class json_value {
   double number(std::string_view key, std::optional<double> otherwise = {}) const;
   bool boolean(std::string_view key, std::optional<bool> otherwise = {}) const;
   std::string text(std::string_view key, std::optional<std::string> otherwise = {}) const;
+  const array& items(std::string_view key) const;
+  /// The key's object; null if the key is missing or null.
+  const json_value* find_object(std::string_view key) const;
 
   /// What it is, for messages: `text "abc"`, `array of 3`.
   std::string describe() const;
@@ -72,11 +80,16 @@ class json_value {
  private:
   enum class kind : std::uint8_t { null, boolean, integer, real, text, array, object };
   struct object_data;
+  using source_name = std::shared_ptr<const std::string>;
+  friend class detail::json_builder;
 
-  void expect(bool is, const char* expected) const;
+  static json_value make_object(std::vector<member> members, source_name source);
+  /// Where the value comes from, to begin a message with.
+  std::string origin() const;
+  void expect(bool is, const char* expected, std::string_view key = {}) const;
   const object_data& as_object() const;
   template <class T, class Read>
-  T field(std::string_view key, std::optional<T> otherwise, Read read) const;
+  T field(std::string_view key, std::optional<T> otherwise, bool (json_value::*is)() const, const char* expected, Read read) const;
 
   // A value never changes, so copies share what it holds: a std::string, an array or object_data, as the kind says.
   kind kind_ = kind::null;
@@ -86,6 +99,7 @@ class json_value {
     double real;
   } scalar_{};
   std::shared_ptr<const void> contents_;
+  source_name source_;  // the parsed file's name, one for all its values; none for a value made in code
 };
 
 /// Reads JSON as RFC 8259 has it: no comments, no trailing commas or text, valid UTF-8, finite numbers; and no key twice.

@@ -21,22 +21,30 @@ SAMITE_IMPL json_value::json_value(std::string value) : kind_(kind::text), conte
 
 SAMITE_IMPL json_value::json_value(array items) : kind_(kind::array), contents_(std::make_shared<const array>(std::move(items))) {}
 
-SAMITE_IMPL json_value json_value::object(std::vector<member> members) {
+SAMITE_IMPL json_value json_value::object(std::vector<member> members) { return make_object(std::move(members), nullptr); }
+
+SAMITE_IMPL json_value json_value::make_object(std::vector<member> members, source_name source) {
   object_data data{std::move(members), {}};
   data.by_key.resize(data.members.size());
   std::iota(data.by_key.begin(), data.by_key.end(), 0u);
   const auto key = [&](std::uint32_t place) -> const std::string& { return data.members[place].first; };
   std::ranges::sort(data.by_key, {}, key);
   const auto twice = std::ranges::adjacent_find(data.by_key, {}, key);
-  if (twice != data.by_key.end()) raise("E-JSON-PARSE", "the key ", json_quoted(key(*twice)), " appears twice in one object");
+  if (twice != data.by_key.end())
+    raise("E-JSON-PARSE", source ? *source + ": " : "", "the key ", json_quoted(key(*twice)), " appears twice in one object; keep one of them");
   json_value out;
+  out.source_ = std::move(source);
   out.kind_ = kind::object;
   out.contents_ = std::make_shared<const object_data>(std::move(data));
   return out;
 }
 
-SAMITE_IMPL void json_value::expect(bool is, const char* expected) const {
-  if (!is) raise("E-JSON-TYPE", "JSON: expected ", expected, ", found ", describe());
+SAMITE_IMPL std::string json_value::origin() const { return source_ ? *source_ + ": " : "JSON: "; }
+
+SAMITE_IMPL void json_value::expect(bool is, const char* expected, std::string_view key) const {
+  if (is) return;
+  if (key.empty()) raise("E-JSON-TYPE", origin(), "expected ", expected, ", found ", describe());
+  raise("E-JSON-TYPE", source_ ? *source_ + ": " : "", "JSON key \"", key, "\": expected ", expected, ", found ", describe());
 }
 
 SAMITE_IMPL bool json_value::as_boolean() const {
@@ -79,31 +87,41 @@ SAMITE_IMPL const json_value* json_value::find(std::string_view key) const {
 }
 
 template <class T, class Read>
-T json_value::field(std::string_view key, std::optional<T> otherwise, Read read) const {
+T json_value::field(std::string_view key, std::optional<T> otherwise, bool (json_value::*is)() const, const char* expected, Read read) const {
   const json_value* found = find(key);
   if (otherwise && (found == nullptr || found->is_null())) return *std::move(otherwise);
   const json_value& value = at(key);
-  try {
-    return read(value);
-  } catch (const error& e) {
-    raise("E-JSON-TYPE", "JSON key \"", key, "\": ", e.what());
-  }
+  value.expect((value.*is)(), expected, key);
+  return read(value);
 }
 
 SAMITE_IMPL std::int64_t json_value::integer(std::string_view key, std::optional<std::int64_t> otherwise) const {
-  return field<std::int64_t>(key, otherwise, [](const json_value& v) { return v.as_integer(); });
+  return field<std::int64_t>(key, otherwise, &json_value::is_integer, "a whole number", [](const json_value& v) { return v.as_integer(); });
 }
 
 SAMITE_IMPL double json_value::number(std::string_view key, std::optional<double> otherwise) const {
-  return field<double>(key, otherwise, [](const json_value& v) { return v.as_number(); });
+  return field<double>(key, otherwise, &json_value::is_number, "a number", [](const json_value& v) { return v.as_number(); });
 }
 
 SAMITE_IMPL bool json_value::boolean(std::string_view key, std::optional<bool> otherwise) const {
-  return field<bool>(key, otherwise, [](const json_value& v) { return v.as_boolean(); });
+  return field<bool>(key, otherwise, &json_value::is_boolean, "true or false", [](const json_value& v) { return v.as_boolean(); });
 }
 
 SAMITE_IMPL std::string json_value::text(std::string_view key, std::optional<std::string> otherwise) const {
-  return field<std::string>(key, std::move(otherwise), [](const json_value& v) { return v.as_text(); });
+  return field<std::string>(key, std::move(otherwise), &json_value::is_text, "a text", [](const json_value& v) { return v.as_text(); });
+}
+
+SAMITE_IMPL const json_value::array& json_value::items(std::string_view key) const {
+  const json_value& value = at(key);
+  value.expect(value.is_array(), "an array", key);
+  return value.items();
+}
+
+SAMITE_IMPL const json_value* json_value::find_object(std::string_view key) const {
+  const json_value* found = find(key);
+  if (found == nullptr || found->is_null()) return nullptr;
+  found->expect(found->is_object(), "an object", key);
+  return found;
 }
 
 SAMITE_IMPL const json_value& json_value::at(std::string_view key) const {
@@ -111,7 +129,7 @@ SAMITE_IMPL const json_value& json_value::at(std::string_view key) const {
   std::string known;
   for (const member& m : members())
     if (known.size() < 200) known += (known.empty() ? "" : ", ") + m.first;
-  raise("E-JSON-KEY", "JSON: the key \"", key, "\" is missing; the object has ", known.empty() ? "no keys" : known);
+  raise("E-JSON-KEY", origin(), "the key \"", key, "\" is missing; the object has ", known.empty() ? "no keys" : known);
 }
 
 SAMITE_IMPL std::string json_value::describe() const {
@@ -126,7 +144,7 @@ namespace detail {
 // Builds json_values from nlohmann's parser, which checks grammar and UTF-8 without recursion. A limit ends the parse.
 class json_builder {
  public:
-  json_builder(const std::string& name, const json_limits& limits) : name_(name), limits_(limits) {}
+  json_builder(const std::string& name, const json_limits& limits) : source_(std::make_shared<const std::string>(name)), name_(*source_), limits_(limits) {}
 
   bool null() { return add(json_value()); }
   bool boolean(bool value) { return add(json_value(value)); }
@@ -147,11 +165,7 @@ class json_builder {
   bool end_object() {
     container done = std::move(open_.back());
     open_.pop_back();
-    try {
-      return place(json_value::object(std::move(done.members)));
-    } catch (const error& e) {
-      raise("E-JSON-PARSE", name_, ": ", e.what());
-    }
+    return place(json_value::make_object(std::move(done.members), source_));
   }
   bool end_array() {
     container done = std::move(open_.back());
@@ -189,6 +203,7 @@ class json_builder {
     if (++values_ > limits_.values) raise("E-JSON-LIMIT", name_, ": more than ", limits_.values, " values");
   }
   bool place(json_value value) {
+    value.source_ = source_;
     if (open_.empty())
       result = std::move(value);
     else if (open_.back().is_object)
@@ -198,6 +213,7 @@ class json_builder {
     return true;
   }
 
+  const std::shared_ptr<const std::string> source_;
   const std::string& name_;
   const json_limits& limits_;
   std::size_t values_ = 0;

@@ -57,7 +57,8 @@ inline safetensors_entry parse_safetensors_entry(const std::string& name, const 
   if (!offsets.is_array() || offsets.items().size() != 2)
     raise("E-SAFETENSORS-ENTRY", where, ": data_offsets must be two numbers, found ", offsets.describe());
   const safetensors_type* type = find_safetensors_type(type_name.as_text());
-  if (type == nullptr) raise("E-SAFETENSORS-ENTRY", where, ": unknown dtype ", json_quoted(type_name.as_text()));
+  if (type == nullptr) raise("E-SAFETENSORS-ENTRY", where, ": unknown dtype ", json_quoted(type_name.as_text()),
+                              "; the format has F64, F32, BF16, F16, I64 to I8, U64 to U8, BOOL and narrower floats: write the file again with one of them");
 
   safetensors_entry entry{name, type_name.as_text(), type->type, {}, non_negative(offsets.items()[0], where, "data_offsets"),
                           non_negative(offsets.items()[1], where, "data_offsets"), nullptr};

@@ -256,6 +256,8 @@ SAMITE_IMPL void box_judge::check(const index_box& box) {
         const index_t length = table.dims()[std::size_t(3 - rank + i)];
         if (index.low >= 0 && index.high < length) continue;
         const std::vector<index_t> dims(table.dims().end() - rank, table.dims().end());
+        if (length == 0)
+          raise("E-MASK-TABLE-RANGE", "mask: a table of rank ", rank, " and dimensions ", dims, " is read but is empty; give it values, with update() or when it is made");
         raise("E-MASK-TABLE-RANGE", "mask: index ", i, " of a table of rank ", rank, " and dimensions ", dims, " can be from ", index.low,
               " to ", index.high, " over b ", box.b.low, "..", box.b.high, ", h ", box.h.low, "..", box.h.high, ", q ", box.q.low, "..",
               box.q.high, ", kv ", box.kv.low, "..", box.kv.high, ", but must be from 0 to ", length - 1,

@@ -309,6 +309,7 @@ class step_translator {
       else flat.push_back(id);
     }
     std::vector<int> merged;
+    const int first_new = int(out_.predicates.size());  // from here on: leaves merged here, which nothing else reads
     for (int id : flat) {
       const predicate_step part = out_.predicates[std::size_t(id)];
       if (part.code == predicate_code::constant) {
@@ -328,7 +329,8 @@ class step_translator {
         if (both.residues.is_everything()) both.residues = part.residues;
         if (both.set.empty()) return constant_predicate(false);
         if (is_everything(both.set) && both.residues.is_everything() && is_any) return constant_predicate(true);
-        other = push_predicate(std::move(both));
+        if (other >= first_new) out_.predicates[std::size_t(other)] = std::move(both);
+        else other = push_predicate(std::move(both));
         absorbed = true;
         break;
       }
@@ -351,8 +353,16 @@ class step_translator {
       case op::constant: return constant_predicate((n.imm != 0) != negated);
       case op::logical_not: return predicate_of(a, !negated);
       case op::logical_and: case op::logical_or: {
-        const int left = predicate_of(a, negated), right = predicate_of(b, negated);
-        return combined((n.code == op::logical_or) != negated, {left, right});
+        // The whole chain at once: merging after each link would go through all parts for each of them.
+        std::vector<node_id> pending{b, a};
+        std::vector<int> parts;
+        while (!pending.empty()) {
+          const node_id next = pending.back();
+          pending.pop_back();
+          if (bound_[next].code == n.code) pending.insert(pending.end(), {bound_[next].operands[1], bound_[next].operands[0]});
+          else parts.push_back(predicate_of(next, negated));
+        }
+        return combined((n.code == op::logical_or) != negated, std::move(parts));
       }
       case op::less: case op::less_equal: case op::equal: {
         if (bound_[a].kind == value_kind::boolean && n.code == op::equal) {  // equal booleans: a ? b : !b

@@ -69,12 +69,13 @@ SAMITE_IMPL value_kind kind_of_result(const program& p, op code, node_id a, node
 
 SAMITE_IMPL void check_divisor(const program& p, op code, node_id divisor) {
   const bool is_shift = code == op::shift_left || code == op::shift_right;
+  const char* written = code == op::shift_left ? "x << " : code == op::shift_right ? "x >> " : code == op::mod ? "x % " : "x / ";
   if (!is_constant(p, divisor))
-    raise("E-EXPR-DIVISOR", is_shift ? "x << n" : "x / n", ": the ", is_shift ? "shift" : "divisor",
+    raise("E-EXPR-DIVISOR", written, "n: the ", is_shift ? "shift" : code == op::mod ? "modulus" : "divisor",
           " of an index must be a number known when the kernel is made, not a symbol, table or argument");
   const index_t value = p[divisor].imm;
   if (is_shift ? (value < 0 || value > 62) : value <= 0)
-    raise("E-EXPR-DIVISOR", is_shift ? "x << " : "x / ", value, ": ", is_shift ? "a shift is from 0 to 62" : "a divisor or modulus of an index must be positive");
+    raise("E-EXPR-DIVISOR", written, value, ": ", is_shift ? "a shift is from 0 to 62" : "a divisor or modulus of an index must be positive");
 }
 
 /// Folds an op whose operands are all constants; returns no_node if it can't be folded here.

@@ -35,15 +35,57 @@ class canonicaliser {
   canonicaliser(const program& source, bool bind_arguments) : source_(source), bind_(bind_arguments) {}
 
   program run() {
+    find_inner_logic();
     image_.reserve(source_.size());
-    for (std::size_t i = 0; i < source_.size(); ++i) image_.push_back(translate(source_[node_id(i)]));
+    for (std::size_t i = 0; i < source_.size(); ++i) image_.push_back(inner_[i] ? no_node : translate(node_id(i)));
     return renumber();
   }
 
  private:
   node_id image(node_id source) const { return source == no_node ? no_node : image_[std::size_t(source)]; }
 
-  node_id translate(const node& n) {
+  static bool is_logic(op code) { return code == op::logical_and || code == op::logical_or; }
+
+  // An `and` that only other `and`s read (and an `or` that only `or`s read) is not translated: the outermost one takes all
+  // parts at once. Translating each would sort n parts n times.
+  void find_inner_logic() {
+    std::vector<char> read(source_.size(), 0);
+    inner_.assign(source_.size(), 1);
+    for (std::size_t i = 0; i < source_.size(); ++i) {
+      if (!is_logic(source_[node_id(i)].code)) inner_[i] = 0;
+      for (node_id operand : source_[node_id(i)].operands)
+        if (operand != no_node) {
+          read[std::size_t(operand)] = 1;
+          if (source_[operand].code != source_[node_id(i)].code) inner_[std::size_t(operand)] = 0;
+        }
+    }
+    for (std::size_t i = 0; i < source_.size(); ++i)
+      if (!read[i]) inner_[i] = 0;
+    for (node_id root : source_.roots) inner_[std::size_t(root)] = 0;
+  }
+
+  // Images of what the inner nodes below hold together, each once, from left to right.
+  std::vector<node_id> parts_of(node_id source) {
+    std::vector<node_id> parts, pending{source};
+    if (visited_.empty()) visited_.assign(source_.size(), no_node);
+    while (!pending.empty()) {
+      const node_id id = pending.back();
+      pending.pop_back();
+      if (id != source && !inner_[std::size_t(id)]) {
+        parts.push_back(image(id));
+        continue;
+      }
+      if (visited_[std::size_t(id)] == source) continue;
+      visited_[std::size_t(id)] = source;
+      pending.push_back(source_[id].operands[1]);
+      pending.push_back(source_[id].operands[0]);
+    }
+    return parts;
+  }
+
+  node_id translate(node_id source) {
+    const node n = source_[source];
+    if (is_logic(n.code)) return combine(n.code, parts_of(source));
     const node_id a = image(n.operands[0]), b = image(n.operands[1]), c = image(n.operands[2]);
     if (n.code == op::argument) {
       const auto& cell = source_.arguments()[std::size_t(n.imm)];
@@ -55,7 +97,6 @@ class canonicaliser {
     const bool indices = out_[a].kind == value_kind::index;
     switch (n.code) {
       case op::logical_not: return negate(a);
-      case op::logical_and: case op::logical_or: return combine(n.code, {a, b});
       case op::less: case op::less_equal: return indices ? compare(a, b, n.code == op::less) : build(out_, n.code, a, b);
       case op::equal: return indices ? compare_equal(a, b) : build(out_, n.code, a, b);
       case op::select: return build(out_, op::select, a, b, c);
@@ -323,31 +364,40 @@ class canonicaliser {
     return build(out_, op::logical_not, a);
   }
 
-  void flatten(op code, node_id id, std::vector<node_id>& parts) const {
-    if (out_[id].code != code) {
-      parts.push_back(id);
-      return;
+  void flatten(op code, node_id root, std::vector<node_id>& parts) const {
+    std::vector<node_id> pending{root};
+    while (!pending.empty()) {
+      const node_id id = pending.back();
+      pending.pop_back();
+      if (out_[id].code != code) {
+        parts.push_back(id);
+        continue;
+      }
+      pending.push_back(out_[id].operands[1]);
+      pending.push_back(out_[id].operands[0]);
     }
-    flatten(code, out_[id].operands[0], parts);
-    flatten(code, out_[id].operands[1], parts);
   }
 
-  node_id combine(op code, std::initializer_list<node_id> operands) {
+  node_id combine(op code, const std::vector<node_id>& operands) {
     const bool is_or = code == op::logical_or;
     std::vector<node_id> parts, kept;
     for (node_id id : operands) flatten(code, id, parts);
-    const auto has = [](const std::vector<node_id>& list, node_id id) { return std::find(list.begin(), list.end(), id) != list.end(); };
+    ++group_;
+    const auto has = [&](node_id id) { return std::size_t(id) < group_of_.size() && group_of_[std::size_t(id)] == group_; };
     for (node_id id : parts) {
       if (is_boolean(out_, id, is_or)) return id;
-      if (!is_boolean(out_, id, !is_or) && !has(kept, id)) kept.push_back(id);
+      if (is_boolean(out_, id, !is_or) || has(id)) continue;
+      if (group_of_.size() <= std::size_t(id)) group_of_.resize(out_.size(), 0);
+      group_of_[std::size_t(id)] = group_;
+      kept.push_back(id);
     }
     if (kept.empty()) return build_constant(out_, !is_or);
     for (std::size_t i = 0; i < kept.size(); ++i) {
-      if (has(kept, negate(kept[i]))) return build_constant(out_, is_or);
+      if (has(negate(kept[i]))) return build_constant(out_, is_or);
       if (out_[kept[i]].code != op::logical_not) continue;
       std::vector<node_id> inner;  // a && b && !(a && b)
       flatten(code, out_[kept[i]].operands[0], inner);
-      if (std::all_of(inner.begin(), inner.end(), [&](node_id id) { return has(kept, id); })) return build_constant(out_, is_or);
+      if (std::all_of(inner.begin(), inner.end(), has)) return build_constant(out_, is_or);
     }
     sort_few(kept, [&](node_id x, node_id y) { return order_.precedes(x, y); });
     node_id total = kept[0];
@@ -402,6 +452,10 @@ class canonicaliser {
   const bool bind_;
   program out_;
   std::vector<node_id> image_;
+  std::vector<char> inner_;
+  std::vector<node_id> visited_;                    // by source node: the outermost node that it was last visited for
+  std::vector<std::uint32_t> group_of_;             // by node: the last group of parts that it was in
+  std::uint32_t group_ = 0;
   std::vector<known_form> forms_;
   node_order order_{out_};
 };

@@ -63,7 +63,7 @@ SAMITE_IMPL std::vector<value> graph::add(node_data data, const std::vector<valu
   graph_node n{std::move(data), {}, std::move(outputs), std::move(label)};
   for (const value& v : inputs) {
     if (!v || &v.owner() != this)
-      raise("E-GRAPH-OWNER", "a node \"", n.label, "\" (", n.type_name(), ") was given a value of ", v ? "another graph" : "no graph",
+      raise("E-GRAPH-OWNER", n.label.empty() ? concat_text("a ", n.type_name(), " node") : concat_text("the ", n.type_name(), " node \"", n.label, "\""), " was given a value of ", v ? "another graph" : "no graph",
             "; build every value of an expression in one graph");
     n.inputs.push_back({v.node(), v.output()});
   }

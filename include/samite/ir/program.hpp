@@ -128,6 +128,7 @@ class program {
   std::vector<node_id> index_;  // finds equal nodes: an open-addressing table of 2^n places, at most half of them taken
   std::vector<std::shared_ptr<scalar_cell>> arguments_;
   std::vector<std::shared_ptr<const index_table>> tables_;
+  std::vector<std::int32_t> argument_index_, table_index_;  // find the slot of a cell or table once there are many
 };
 
 /// Builds a node: folds what is known, drops what has no effect, and gives commuting operands one order.

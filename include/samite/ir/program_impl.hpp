@@ -42,17 +42,35 @@ SAMITE_IMPL void program::grow_index() {
 }
 
 namespace detail {
+/// Slot of an item, added if it is new. index: open addressing by address; empty while the list is short.
 template <class T>
-index_t slot_in(std::vector<std::shared_ptr<T>>& list, const std::shared_ptr<T>& item) {
-  for (std::size_t i = 0; i < list.size(); ++i)
-    if (list[i] == item) return index_t(i);
+index_t slot_in(std::vector<std::shared_ptr<T>>& list, std::vector<std::int32_t>& index, const std::shared_ptr<T>& item) {
+  const auto place_of = [&](const T* address) {
+    std::size_t place = std::size_t(combine_hash(0, std::uint64_t(reinterpret_cast<std::uintptr_t>(address)))) & (index.size() - 1);
+    while (index[place] >= 0 && list[std::size_t(index[place])].get() != address) place = (place + 1) & (index.size() - 1);
+    return place;
+  };
+  if (list.size() < 16) {
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if (list[i] == item) return index_t(i);
+  } else {
+    if (2 * (list.size() + 1) > index.size()) {
+      std::size_t places = 64;
+      while (places < 4 * list.size()) places *= 2;
+      index.assign(places, -1);
+      for (std::size_t i = 0; i < list.size(); ++i) index[place_of(list[i].get())] = std::int32_t(i);
+    }
+    const std::size_t place = place_of(item.get());
+    if (index[place] >= 0) return index_t(index[place]);
+    index[place] = std::int32_t(list.size());
+  }
   list.push_back(item);
   return index_t(list.size() - 1);
 }
 }  // namespace detail
 
-SAMITE_IMPL index_t program::slot_of(const std::shared_ptr<scalar_cell>& cell) { return detail::slot_in(arguments_, cell); }
-SAMITE_IMPL index_t program::slot_of(const std::shared_ptr<const index_table>& table) { return detail::slot_in(tables_, table); }
+SAMITE_IMPL index_t program::slot_of(const std::shared_ptr<scalar_cell>& cell) { return detail::slot_in(arguments_, argument_index_, cell); }
+SAMITE_IMPL index_t program::slot_of(const std::shared_ptr<const index_table>& table) { return detail::slot_in(tables_, table_index_, table); }
 
 SAMITE_IMPL std::uint64_t program::hash() const {
   std::uint64_t h = nodes_.size();

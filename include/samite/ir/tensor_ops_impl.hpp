@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <samite/ir/derivative.hpp>
+#include <samite/ir/interval.hpp>
 #include <samite/ir/tensor_ops.hpp>
 
 namespace samite {
@@ -79,9 +80,9 @@ SAMITE_IMPL value slice(value x, int axis, dim begin, dim length) {
   const dim& whole = x.extent(axis);
   if (begin == dim(0) && length == whole) return x;
   if (begin.is_constant() && length.is_constant() && whole.is_constant() &&
-      (begin.constant() < 0 || length.constant() < 0 || begin.constant() + length.constant() > whole.constant()))
+      (begin.constant() < 0 || length.constant() < 0 || begin.constant() > whole.constant() || length.constant() > whole.constant() - begin.constant()))
     raise("E-SHAPE-SLICE", "slice of axis ", axis, " of shape ", to_text(x.dims()), ": elements ", begin.constant(), " to ",
-          begin.constant() + length.constant() - 1, " don't all exist");
+          samite::saturate(__int128(begin.constant()) + length.constant() - 1), " don't all exist; begin and length must be at least 0 and their sum at most ", whole.constant());
   value_info info = x.info();
   info.dims[std::size_t(axis)] = length;
   info.dense = false;
@@ -89,7 +90,7 @@ SAMITE_IMPL value slice(value x, int axis, dim begin, dim length) {
 }
 
 SAMITE_IMPL value concat(const std::vector<value>& parts, int axis) {
-  if (parts.empty()) raise("E-SHAPE-CONCAT", "concat: no values were given");
+  if (parts.empty()) raise("E-SHAPE-CONCAT", "concat: no values were given; give at least one");
   if (parts.size() == 1) return parts[0];
   axis = detail::check_axis("concat", parts[0], axis);
   value_info info = row_major(parts[0].type(), parts[0].dims());
@@ -116,11 +117,11 @@ SAMITE_IMPL value matmul(value a, value b, matmul_options options) {
   auto [b_rows, b_columns] = detail::as_matrix("matmul", b);
   const dim inner_a = options.trans_a ? a_rows : a_columns, inner_b = options.trans_b ? b_columns : b_rows;
   if (!(inner_a == inner_b))
-    raise("E-SHAPE-INNER", "matmul ", options.label.empty() ? "" : "\"" + options.label + "\"", ": the inner extents differ: a is ", to_text(a.dims()),
+    raise("E-SHAPE-INNER", "matmul", options.label.empty() ? "" : " \"" + options.label + "\"", ": the inner extents differ: a is ", to_text(a.dims()),
           options.trans_a ? " transposed" : "", " and b is ", to_text(b.dims()), options.trans_b ? " transposed" : "",
           "; columns of the first must equal rows of the second");
   if (a.type() != b.type() || !is_real(a.type()))
-    raise("E-DTYPE-OPERANDS", "matmul ", options.label.empty() ? "" : "\"" + options.label + "\"", ": a is ", name_of(a.type()), " and b is ", name_of(b.type()),
+    raise("E-DTYPE-OPERANDS", "matmul", options.label.empty() ? "" : " \"" + options.label + "\"", ": a is ", name_of(a.type()), " and b is ", name_of(b.type()),
           "; both must have one real dtype, use cast(x, type)");
   shape dims;
   if (options.trans_a) dims = {a_columns};

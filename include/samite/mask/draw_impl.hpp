@@ -8,10 +8,19 @@
 namespace samite {
 
 SAMITE_IMPL std::string draw(const any_mask& mask, index_t rows, index_t keys, const draw_options& options) {
-  if (rows < 1 || keys < 1 || options.first_q < 0 || options.first_kv < 0 || options.columns < 1 || options.lines < 1 || options.b < 0 || options.h < 0)
+  constexpr index_t limit = index_t(1) << 40, most_characters = index_t(1) << 26;
+  const auto within = [](index_t x, index_t low) { return low <= x && x <= limit; };
+  if (!within(rows, 1) || !within(keys, 1) || !within(options.first_q, 0) || !within(options.first_kv, 0))
     raise("E-MASK-DRAW", "draw: ", rows, " rows from ", options.first_q, " and ", keys, " keys from ", options.first_kv,
-          "; the counts must be at least 1 and the starts at least 0");
-  const index_t step_q = (rows + options.lines - 1) / options.lines, step_k = (keys + options.columns - 1) / options.columns;
+          "; the counts must be at least 1, the starts at least 0, and all at most 2^40");
+  if (!within(options.b, 0) || !within(options.h, 0))
+    raise("E-MASK-DRAW", "draw: batch b = ", options.b, ", head h = ", options.h, "; both must be from 0 to 2^40");
+  if (options.columns < 1 || options.lines < 1)
+    raise("E-MASK-DRAW", "draw: a picture of at most columns = ", options.columns, " and lines = ", options.lines, " characters; both must be at least 1");
+  const index_t lines = std::min(options.lines, rows), columns = std::min(options.columns, keys);
+  if (lines > most_characters / columns)
+    raise("E-MASK-DRAW", "draw: a picture of ", lines, " lines x ", columns, " columns; at most 2^26 characters are drawn, so lower lines or columns, or show a smaller range");
+  const index_t step_q = (rows + lines - 1) / lines, step_k = (keys + columns - 1) / columns;
   box_judge judge(mask.program());
   const index_t last_q = options.first_q + rows - 1, last_kv = options.first_kv + keys - 1;
   const interval b = interval::point(options.b), h = interval::point(options.h);

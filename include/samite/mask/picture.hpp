@@ -13,7 +13,7 @@ struct picture_options {
   index_t first_q = 0, rows = 0;    // rows and keys of 0: up to the end
   index_t first_kv = 0, keys = 0;
   bool pairs = false;               // single pairs instead of tiles
-  index_t pixels = 512;             // of the longer side, about
+  index_t pixels = 512;             // of the longer side, about; at most 32768
 };
 
 /// The image as SVG text. Full tiles are dark, undecided ones light, empty ones blank; single pairs are kept or blank.

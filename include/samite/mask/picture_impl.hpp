@@ -23,14 +23,18 @@ struct mask_bars {
   std::vector<bar> bars;
 };
 
-inline constexpr index_t picture_limit = 4096;
+inline constexpr index_t picture_limit = 4096, most_pixels = 32768;  // a PNG of 32768 x 32768 stays below the format's 2^31 bytes
 
 inline mask_bars bars_of(const any_mask& mask, const tile_options& sizes, const picture_options& o) {
-  const index_t rows = o.rows == 0 ? sizes.Q - o.first_q : o.rows, keys = o.keys == 0 ? sizes.K - o.first_kv : o.keys;
+  check_sizes("picture", sizes);
+  if (o.pixels < 1 || o.pixels > most_pixels) raise("E-MASK-DRAW", "picture: pixels = ", o.pixels, " for the longer side; expected 1 to ", most_pixels);
+  // A start outside leaves nothing, and is refused below.
+  const auto rest = [](index_t length, index_t first) { return first < 0 || first > length ? index_t(0) : length - first; };
+  const index_t rows = o.rows == 0 ? rest(sizes.Q, o.first_q) : o.rows, keys = o.keys == 0 ? rest(sizes.K, o.first_kv) : o.keys;
   if (o.first_q < 0 || o.first_kv < 0 || rows < 1 || keys < 1 || o.first_q > sizes.Q - rows || o.first_kv > sizes.K - keys || o.b < 0 || o.h < 0 || o.b >= sizes.B ||
-      o.h >= sizes.H || o.pixels < 1)
+      o.h >= sizes.H)
     raise("E-MASK-DRAW", "picture: ", rows, " rows from ", o.first_q, " and ", keys, " keys from ", o.first_kv, " of batch ", o.b, ", head ", o.h, ", but the matrix has ", sizes.Q,
-          " rows, ", sizes.K, " keys, ", sizes.B, " batch(es) and ", sizes.H, " head(s)");
+          " rows, ", sizes.K, " keys, ", sizes.B, " batch(es) and ", sizes.H, " head(s); show a range inside it");
   mask_bars m;
   m.cell_q = o.pairs ? 1 : sizes.tile_q, m.cell_k = o.pairs ? 1 : sizes.tile_k;
   const index_t q0 = o.first_q / m.cell_q, q1 = (o.first_q + rows - 1) / m.cell_q, k0 = o.first_kv / m.cell_k, k1 = (o.first_kv + keys - 1) / m.cell_k;

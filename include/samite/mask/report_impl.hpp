@@ -90,15 +90,19 @@ inline std::string hint_of(const mask_report& r) {
 SAMITE_IMPL std::string infix_text(const program& p, node_id id) { return detail::infix_in(p, id, 0); }
 
 SAMITE_IMPL mask_report report(const any_mask& mask, const tile_options& sizes, index_t head_dim) {
+  const index_t pairs = detail::checked_pairs("report", sizes);
   tile_map map(mask, sizes);
   map.build_columns();
   mask_report r;
   r.label = mask.label(), r.sizes = sizes, r.maps = map.maps(), r.bytes = map.bytes();
   const index_t shared = sizes.B * sizes.H / map.maps();
-  r.pairs = sizes.B * sizes.H * sizes.Q * sizes.K;
+  r.pairs = pairs;
   r.kept = count_kept(mask, sizes);
   r.tiles = {map.counts().empty * shared, map.counts().full * shared, map.counts().undecided * shared};
-  r.bit_bytes = std::size_t(map.counts().undecided * ((sizes.tile_q * sizes.tile_k + 7) / 8));
+  const __int128 bit_bytes = __int128(map.counts().undecided) * ((__int128(sizes.tile_q) * sizes.tile_k + 7) / 8);
+  if (bit_bytes > index_t(1) << 62)
+    raise("E-MASK-TILE", "report: ", map.counts().undecided, " undecided tiles of ", sizes.tile_q, " x ", sizes.tile_k, " have more than 2^62 bytes of bits; use smaller tiles");
+  r.bit_bytes = std::size_t(bit_bytes);
   r.forward_flops = 4.0 * double(head_dim) * double(r.kept), r.backward_flops = 10.0 * double(head_dim) * double(r.kept);
   std::vector<node_id> clauses;
   detail::collect_clauses(mask.program(), mask.program().roots[0], clauses);

@@ -20,6 +20,13 @@ struct tile_options {
   int budget = 96;             // verdicts that one undecided tile may cost before it stays undecided
 };
 
+namespace detail {
+/// Raises E-MASK-TILE unless all sizes are in range. call: said in the message
+void check_sizes(const char* call, const tile_options& sizes);
+/// B * H * Q * K, all pairs. Raises E-MASK-TILE beyond 2^62.
+index_t checked_pairs(const char* call, const tile_options& sizes);
+}  // namespace detail
+
 enum class tile_kind : std::uint8_t { undecided, full };
 
 /// Tiles `first` to `last`, both included, of one kind.

@@ -86,13 +86,27 @@ struct tile_map::builder {
   }
 };
 
+SAMITE_IMPL void detail::check_sizes(const char* call, const tile_options& s) {
+  constexpr index_t limit = index_t(1) << 40;  // sums of two such numbers, and of one with any tile's, stay far from 2^63
+  if (s.B < 1 || s.H < 1 || s.Q < 0 || s.K < 0 || s.Q > limit || s.K > limit || s.B > limit || s.H > limit)
+    raise("E-MASK-TILE", call, ": sizes B ", s.B, ", H ", s.H, ", Q ", s.Q, ", K ", s.K, " must be at least 1, 1, 0, 0 and at most 2^40");
+  if (s.tile_q < 1 || s.tile_k < 1 || s.tile_q > limit || s.tile_k > limit)
+    raise("E-MASK-TILE", call, ": tiles of ", s.tile_q, " x ", s.tile_k, " rows and columns; both must be at least 1 and at most 2^40");
+}
+
+SAMITE_IMPL index_t detail::checked_pairs(const char* call, const tile_options& s) {
+  check_sizes(call, s);
+  index_t pairs = 1;
+  for (const index_t size : {s.B, s.H, s.Q, s.K}) {
+    if (size > 0 && pairs > (index_t(1) << 62) / size)
+      raise("E-MASK-TILE", call, ": B ", s.B, " x H ", s.H, " x Q ", s.Q, " x K ", s.K, " pairs are more than 2^62; count a part of the matrix");
+    pairs *= std::max<index_t>(size, 1);
+  }
+  return s.Q > 0 && s.K > 0 ? pairs : 0;
+}
+
 SAMITE_IMPL tile_map::tile_map(const any_mask& mask, const tile_options& options) : options_(options) {
-  const index_t limit = index_t(1) << 40;
-  if (options.B < 1 || options.H < 1 || options.Q < 0 || options.K < 0 || options.Q > limit || options.K > limit || options.B > limit || options.H > limit)
-    raise("E-MASK-TILE", "tile_map: sizes B ", options.B, ", H ", options.H, ", Q ", options.Q, ", K ", options.K,
-          " must be at least 1, 1, 0, 0 and at most 2^40");
-  if (options.tile_q < 1 || options.tile_k < 1)
-    raise("E-MASK-TILE", "tile_map: tiles of ", options.tile_q, " x ", options.tile_k, " rows and columns; both must be at least 1");
+  detail::check_sizes("tile_map", options);
   q_tiles_ = (options.Q + options.tile_q - 1) / options.tile_q;
   k_tiles_ = (options.K + options.tile_k - 1) / options.tile_k;
   batches_ = mask.uses(symbol_id::b) ? options.B : 1;

@@ -1,5 +1,6 @@
 // samite/model/checkpoint_impl.hpp: reading, writing and binding weights.
 #pragma once
+#include <cstring>
 #include <set>
 
 #include <samite/core/random.hpp>
@@ -16,6 +17,31 @@ SAMITE_IMPL std::vector<std::pair<std::string, extents>> parameter_shapes(const 
   return found;
 }
 
+namespace detail {
+
+/// Place of the first infinity or NaN; -1 if there is none.
+inline index_t first_not_finite(const tensor& t) {
+  const auto scan = [&](auto word, auto exponent) -> index_t {  // all bits of the exponent set: not finite
+    using bits = decltype(word);
+    const auto* from = static_cast<const std::byte*>(t.raw());
+    const std::size_t count = t.bytes() / sizeof(bits);
+    for (std::size_t i = 0; i < count; ++i) {
+      std::memcpy(&word, from + i * sizeof(bits), sizeof(bits));
+      if ((word & bits(exponent)) == bits(exponent)) return index_t(i);
+    }
+    return -1;
+  };
+  switch (t.type()) {
+    case dtype::f64: return scan(std::uint64_t(), 0x7ff0000000000000u);
+    case dtype::f32: return scan(std::uint32_t(), 0x7f800000u);
+    case dtype::bf16: return scan(std::uint16_t(), 0x7f80u);
+    case dtype::f16: return scan(std::uint16_t(), 0x7c00u);
+    default: return -1;
+  }
+}
+
+}  // namespace detail
+
 SAMITE_IMPL weight_map load_weights(const std::string& folder, const std::vector<std::pair<std::string, extents>>& needed, dtype type, const std::set<std::string>& optional) {
   const safetensors_file file = safetensors_file::open(folder);
   std::map<std::string, std::string> spelled;  // checkpoint name without its prefix -> name in the file
@@ -30,7 +56,12 @@ SAMITE_IMPL weight_map load_weights(const std::string& folder, const std::vector
     if (found == spelled.end()) raise("E-MODEL-TENSOR", folder, ": the tensor \"", name, "\" ", dims, " is missing; the files don't belong to this config");
     const safetensors_entry& entry = *file.find(found->second);
     if (entry.dims != dims) raise("E-MODEL-TENSOR", folder, ": the tensor \"", name, "\" is ", entry.dims, " but the config asks for ", dims);
+    if (is_real(type) && entry.type && !is_real(*entry.type))
+      raise("E-MODEL-TENSOR", folder, ": the tensor \"", name, "\" holds ", entry.type_name, " but the model's weights are real numbers; expected F64, F32, BF16 or F16");
     weights[name] = file.load(found->second).to_dtype(type);
+    if (const index_t at = detail::first_not_finite(weights[name]); at >= 0)
+      raise("E-MODEL-TENSOR", folder, ": the tensor \"", name, "\" ", dims, " has an infinity or NaN at element ", at, " as ", name_of(type),
+            "; the file is damaged, its training diverged, or its numbers are too large for that dtype");
     used.insert(found->second);
   }
   for (const std::string& name : file.names())

@@ -13,21 +13,54 @@ inline const json_value* find_set(const json_value& json, std::string_view key) 
   return found != nullptr && !found->is_null() ? found : nullptr;
 }
 
-/// The rotary base: `rope_theta` or the one inside `rope_parameters`; other kinds of scaling are refused.
-inline double read_rope_theta(const json_value& json, const std::string& path, bool required) {
-  for (const char* key : {"rope_parameters", "rope_scaling"})
-    if (const json_value* rope = find_set(json, key)) {
-      const std::string kind = rope->text("rope_type", rope->text("type", "default"));
-      if (kind != "default") raise("E-MODEL-CONFIG", path, ": ", key, " asks for rope type \"", kind, "\"; only \"default\" is served");
-      if (find_set(*rope, "rope_theta")) return rope->number("rope_theta");
-    }
-  if (find_set(json, "rope_theta")) return json.number("rope_theta");
-  if (required) raise("E-MODEL-CONFIG", path, ": neither rope_theta nor rope_parameters.rope_theta is there; a guessed base would silently spoil every position");
-  return 10000.0;
+/// The rotary base, wherever it stands; places that disagree, and other kinds of scaling, are refused.
+///
+/// nested  dflash_config, if there is one
+inline double read_rope_theta(const json_value& json, const json_value* nested, const std::string& path, bool required) {
+  std::optional<double> theta;
+  std::string place;
+  const auto take = [&](const json_value& holder, const std::string& name) {
+    if (!find_set(holder, "rope_theta")) return;
+    const double found = holder.number("rope_theta");
+    if (!(found > 0) || std::isinf(found)) raise("E-MODEL-CONFIG", path, ": ", name, " is ", found, "; expected a positive number");
+    if (theta && *theta != found) raise("E-MODEL-CONFIG", path, ": ", place, " is ", *theta, " but ", name, " is ", found, "; keep the one that the model was trained with");
+    theta = found, place = name;
+  };
+  if (nested != nullptr) take(*nested, "dflash_config.rope_theta");
+  for (const std::string key : {"rope_parameters", "rope_scaling"}) {
+    const json_value* rope = json.find_object(key);
+    if (rope == nullptr) continue;
+    bool typed = false;
+    for (const char* word : {"rope_type", "type"})  // checkpoints have either spelling, and some have both
+      if (find_set(*rope, word)) {
+        typed = true;
+        const std::string kind = rope->text(word);
+        if (kind != "default") raise("E-MODEL-CONFIG", path, ": ", key, " asks for rope type \"", kind, "\"; only \"default\" is served");
+      }
+    if (!typed && find_set(*rope, "factor")) raise("E-MODEL-CONFIG", path, ": ", key, " has a factor but no rope_type; only unscaled rotary embeddings are served");
+    take(*rope, key + ".rope_theta");
+  }
+  take(json, "rope_theta");
+  if (!theta && required) raise("E-MODEL-CONFIG", path, ": neither rope_theta nor rope_parameters.rope_theta is there; a guessed base would silently spoil every position");
+  return theta.value_or(10000.0);
 }
 
-inline void check_rope_theta(double theta, const std::string& path) {
-  if (!(theta > 0) || std::isinf(theta)) raise("E-MODEL-CONFIG", path, ": rope_theta is ", theta, "; expected a positive number");
+/// The layer kinds of `layer_types`; empty without the key.
+inline std::vector<std::string> read_layer_types(const json_value& json, const std::string& path, index_t layers) {
+  std::vector<std::string> kinds;
+  if (!find_set(json, "layer_types")) return kinds;
+  for (const json_value& item : json.items("layer_types")) {
+    const std::string kind = item.is_text() ? item.as_text() : "";
+    if (kind != "full_attention" && kind != "sliding_attention")
+      raise("E-MODEL-CONFIG", path, ": layer_types[", kinds.size(), "] is ", item.describe(), "; expected full_attention or sliding_attention");
+    kinds.push_back(kind);
+  }
+  if (index_t(kinds.size()) != layers) raise("E-MODEL-CONFIG", path, ": layer_types has ", kinds.size(), " entries but num_hidden_layers is ", layers);
+  return kinds;
+}
+
+inline void check_is_object(const json_value& json, const std::string& path) {
+  if (!json.is_object()) raise("E-JSON-TYPE", path, ": a config must be an object, found ", json.describe());
 }
 
 inline index_t positive(const json_value& json, const std::string& path, std::string_view key, std::optional<index_t> otherwise = {}) {
@@ -91,21 +124,25 @@ SAMITE_IMPL std::vector<index_t> default_target_layers(index_t count, index_t ta
 }
 
 SAMITE_IMPL decoder_config read_decoder_config(const json_value& json, const std::string& path) {
+  detail::check_is_object(json, path);
   if (const std::string type = json.text("model_type", "qwen3"); type != "qwen3") raise("E-MODEL-CONFIG", path, ": model_type is \"", type, "\"; only \"qwen3\" is served");
   decoder_config c;
   c.sizes = detail::read_sizes(json, path);
   c.vocab_size = detail::positive(json, path, "vocab_size");
   c.layers = detail::layer_count(json, path);
   c.max_positions = detail::positive(json, path, "max_position_embeddings", 32768);
-  c.rope_theta = detail::read_rope_theta(json, path, false);
-  detail::check_rope_theta(c.rope_theta, path);
+  c.rope_theta = detail::read_rope_theta(json, nullptr, path, false);
+  const std::vector<std::string> kinds = detail::read_layer_types(json, path, c.layers);
+  for (std::size_t i = 0; i < kinds.size(); ++i)
+    if (kinds[i] != "full_attention") raise("E-MODEL-CONFIG", path, ": layer_types[", i, "] is \"", kinds[i], "\"; sliding targets are not served");
   c.tied = json.boolean("tie_word_embeddings", false);
   if (json.boolean("use_sliding_window", false)) raise("E-MODEL-CONFIG", path, ": use_sliding_window is true; sliding targets are not served");
   return c;
 }
 
 SAMITE_IMPL drafter_config read_drafter_config(const json_value& json, const std::string& path) {
-  const json_value* nested = detail::find_set(json, "dflash_config");
+  detail::check_is_object(json, path);
+  const json_value* nested = json.find_object("dflash_config");
   if (nested != nullptr)
     for (const auto& [key, unused] : nested->members())
       if (!detail::is_known_draft_key(key))
@@ -129,6 +166,14 @@ SAMITE_IMPL drafter_config read_drafter_config(const json_value& json, const std
     return from ? std::optional<bool>(from->boolean(key)) : std::nullopt;
   };
 
+  // Loaders differ in which place they read, so a file that says two things is no model.
+  if (nested != nullptr)
+    for (const char* key : {"block_size", "mask_token_id", "num_target_layers", "target_layer_ids"}) {
+      const json_value *inner = detail::find_set(*nested, key), *outer = detail::find_set(json, key);
+      if (inner != nullptr && outer != nullptr && to_json(*inner) != to_json(*outer))
+        raise("E-MODEL-CONFIG", path, ": ", key, " is ", to_json(*inner), " in dflash_config but ", to_json(*outer), " at the top level; remove the wrong one");
+    }
+
   drafter_config c;
   c.sizes = detail::read_sizes(json, path);
   c.vocab_size = detail::positive(json, path, "vocab_size");
@@ -140,8 +185,7 @@ SAMITE_IMPL drafter_config read_drafter_config(const json_value& json, const std
   c.input_embedding_scale = real("input_embedding_scale", 1);
   c.output_multiplier = real("output_multiplier", 1);
   c.final_logit_softcapping = real("final_logit_softcapping", 0);
-  c.rope_theta = nested != nullptr && detail::find_set(*nested, "rope_theta") ? nested->number("rope_theta") : detail::read_rope_theta(json, path, true);
-  detail::check_rope_theta(c.rope_theta, path);
+  c.rope_theta = detail::read_rope_theta(json, nested, path, true);
   for (const char* key : {"sample_from_anchor", "attention_sink_bias", "causal_head"})
     if (flag(key).value_or(false)) raise("E-MODEL-CONFIG", path, ": ", key, " is true; drafters with it are not served");
   if (c.block_size < 1 || c.block_size > 1024) raise("E-MODEL-CONFIG", path, ": block_size is ", c.block_size, "; expected 1 to 1024");
@@ -150,9 +194,13 @@ SAMITE_IMPL drafter_config read_drafter_config(const json_value& json, const std
 
   const json_value* taps = holder("target_layer_ids");
   if (taps == nullptr) raise("E-MODEL-CONFIG", path, ": target_layer_ids is neither in dflash_config nor at the top level");
-  for (const json_value& id : taps->at("target_layer_ids").items()) {
-    c.target_layer_ids.push_back(id.as_integer());
-    const index_t tap = c.target_layer_ids.back();
+  if (c.num_target_layers < 1 || c.num_target_layers > 10000) raise("E-MODEL-CONFIG", path, ": num_target_layers is ", c.num_target_layers, "; expected 1 to 10000");
+  for (const json_value& id : taps->items("target_layer_ids")) {
+    if (!id.is_integer()) raise("E-JSON-TYPE", path, ": target_layer_ids[", c.target_layer_ids.size(), "]: expected a whole number, found ", id.describe());
+    const index_t tap = id.as_integer();
+    if (!c.target_layer_ids.empty() && tap <= c.target_layer_ids.back())
+      raise("E-MODEL-CONFIG", path, ": target_layer_ids holds ", tap, " after ", c.target_layer_ids.back(), "; expected ascending layers, each once: the columns of fc are in that order");
+    c.target_layer_ids.push_back(tap);
     if (tap < 0 || tap >= c.num_target_layers)
       raise("E-MODEL-CONFIG", path, ": target_layer_ids holds ", tap, " but the target has layers 0 to ", c.num_target_layers - 1);
   }
@@ -160,16 +208,12 @@ SAMITE_IMPL drafter_config read_drafter_config(const json_value& json, const std
 
   // Window and causality, resolved as the reference implementation does.
   const index_t layers = detail::layer_count(json, path);
-  const json_value* types = detail::find_set(json, "layer_types");
-  if (types != nullptr && index_t(types->items().size()) != layers)
-    raise("E-MODEL-CONFIG", path, ": layer_types has ", types->items().size(), " entries but num_hidden_layers is ", layers);
+  const std::vector<std::string> kinds = detail::read_layer_types(json, path, layers);
   const std::optional<bool> causal = flag("is_causal") ? flag("is_causal") : flag("causal");
   const bool all_sliding = flag("use_swa").value_or(false);
   for (index_t i = 0; i < layers; ++i) {
-    const std::string kind = types ? types->items()[std::size_t(i)].as_text() : "full_attention";
-    if (kind != "full_attention" && kind != "sliding_attention") raise("E-MODEL-CONFIG", path, ": layer_types[", i, "] is \"", kind, "\"; expected full_attention or sliding_attention");
     draft_layer layer;
-    const bool sliding = all_sliding || kind == "sliding_attention";
+    const bool sliding = all_sliding || (!kinds.empty() && kinds[std::size_t(i)] == "sliding_attention");
     layer.causal = causal.value_or(sliding);
     if (sliding) {
       const bool has_swa = holder("swa_window_size") != nullptr;

@@ -1,0 +1,46 @@
+// examples/status.hpp: how every example ends: errors as one line on stderr, the exit status of docs/errors.md.
+#pragma once
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string_view>
+
+#include <samite/core/error.hpp>
+
+namespace example {
+
+/// Runs `work`, turns errors into one line on stderr, and gives the exit status of docs/errors.md.
+template <class Work>
+int end_with_status(Work work) {
+  try {
+    work();
+    std::cout.flush();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout) samite::raise("E-FILE-WRITE", "writing to the standard output failed; is the disk full?");
+    return samite::exit_status::done;
+  } catch (const samite::error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return e.exit_status();
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "samite: out of host memory; use a smaller model or batch [E-MEMORY-HOST]\n");
+    return samite::exit_status::memory;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "samite: %s [E-INTERNAL]\n", e.what());
+    return samite::exit_status::internal;
+  }
+}
+
+/// A program without flags: --help says what it does, any other argument is refused.
+template <class Work>
+int run_program(const char* help, int argc, char** argv, Work work) {
+  return end_with_status([&] {
+    for (int i = 1; i < argc; ++i) {
+      const std::string_view given = argv[i];
+      if (given != "--help" && given != "-h") samite::raise("E-ARG", "\"", given, "\": this program takes no arguments; leave it out, or run with --help");
+    }
+    if (argc > 1) std::printf("%s\n", help);
+    else work();
+  });
+}
+
+}  // namespace example
