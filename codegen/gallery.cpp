@@ -4,6 +4,10 @@
 #include <cstdio>
 
 #include <samite/mask.hpp>
+#include <samite/mask/grid.hpp>
+#include <samite/mask/layouts.hpp>
+#include <samite/mask/shared.hpp>
+#include <samite/mask/transform.hpp>
 
 namespace {
 

@@ -7,13 +7,9 @@
 #include <samite/mask/dflash.hpp>
 #include <samite/mask/document.hpp>
 #include <samite/mask/draw.hpp>
-#include <samite/mask/grid.hpp>
-#include <samite/mask/layouts.hpp>
 #include <samite/mask/padding.hpp>
 #include <samite/mask/prefix.hpp>
-#include <samite/mask/shared.hpp>
 #include <samite/mask/strided.hpp>
 #include <samite/mask/tile_map.hpp>
-#include <samite/mask/transform.hpp>
 #include <samite/mask/tree.hpp>
 #include <samite/mask/window.hpp>

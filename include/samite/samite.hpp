@@ -10,8 +10,12 @@
 #include <samite/io/safetensors.hpp>
 #include <samite/ir/autodiff.hpp>
 #include <samite/mask.hpp>
+#include <samite/mask/grid.hpp>
+#include <samite/mask/layouts.hpp>
 #include <samite/mask/picture.hpp>
 #include <samite/mask/report.hpp>
+#include <samite/mask/shared.hpp>
+#include <samite/mask/transform.hpp>
 #include <samite/model/checkpoint.hpp>
 #include <samite/model/decoder.hpp>
 #include <samite/model/drafter.hpp>
