@@ -263,6 +263,9 @@ TEST_CASE("gradients of score functions and captured tensors agree with central 
 TEST_CASE("H11: a lookup that can leave its tensor is refused at the sizes of the run") {
   const auto relative = [](const value& bias) { return any_score(score + table(bias)[q - kv + 63]); };
   CHECK(samite_tests::unlike("E-SCORE-RANGE", {}, [&] { probe(zeros({1, 1, 65, 1}), zeros({1, 1, 65, 1}), counting(65), any_mask(), relative, zeros({127})); }) == "");
+  const auto ids = table({0, 1, 2, 0, 1, 2});
+  const auto through_table = [&](const value& bias) { return any_score(score + table(bias)[ids[kv]]); };
+  CHECK(samite_tests::unlike("E-MASK-TABLE-RANGE", {}, [&] { probe(zeros({1, 1, 8, 1}), zeros({1, 1, 8, 1}), counting(8), any_mask(), through_table, zeros({3})); }) == "");
   probe fits(zeros({1, 1, 64, 1}), zeros({1, 1, 64, 1}), counting(64), any_mask(), relative, zeros({127}));
   CHECK(fits.output("out")[0] == doctest::Approx(31.5));
 }

@@ -12,16 +12,19 @@ namespace samite::detail {
 ///
 /// errors  E-SCORE-RANGE, E-MASK-TABLE-RANGE, E-MASK-OVERFLOW
 inline void check_score_ranges(const program& score, const std::vector<tensor_view>& tensors, const index_box& box) {
-  for (const node& n : score.nodes()) {
-    if (n.code != op::lookup && n.code != op::gather) continue;
-    const int rank = n.operands[1] == no_node ? 1 : n.operands[2] == no_node ? 2 : 3;
-    const auto dims = n.code == op::lookup ? tensors[std::size_t(n.imm)].dims : extents();
-    for (int i = 0; i < rank; ++i) {
-      std::vector<index_t> slots;
-      box_judge judge(prune(score, {n.operands[i]}, slots));
-      judge.check(box);
-      if (n.code == op::gather) continue;
-      const interval range = judge.range(box);
+  const auto judge_of = [&](node_id id) {
+    std::vector<index_t> slots;
+    box_judge judge(prune(score, {id}, slots));
+    judge.check(box);
+    return judge;
+  };
+  for (std::size_t id = 0; id < score.size(); ++id) {
+    const node& n = score.nodes()[id];
+    if (n.code == op::gather) judge_of(node_id(id));
+    if (n.code != op::lookup) continue;
+    const extents& dims = tensors[std::size_t(n.imm)].dims;
+    for (int i = 0; i < 3 && n.operands[i] != no_node; ++i) {
+      const interval range = judge_of(n.operands[i]).range(box);
       const index_t length = dims[std::size_t(i)];
       if (range.low >= 0 && range.high < length) continue;
       raise("E-SCORE-RANGE", "attention: index ", i, " of a lookup in a score function's tensor of dimensions ", dims, " can be from ", range.low, " to ", range.high,
@@ -52,7 +55,6 @@ class score_tiles {
   }
 
   bool is_identity() const { return !value_.has_value(); }
-  bool reads_tensors() const { return !elements_.empty(); }
 
   /// s = f(s), in place; rows are `stride` apart.
   void apply(index_t b, index_t h, index_t q, index_t kv, index_t rows, index_t columns, T* s, index_t stride) const {
