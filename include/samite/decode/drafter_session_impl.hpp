@@ -7,14 +7,6 @@
 #include <samite/mask/basic.hpp>
 
 namespace samite {
-namespace detail {
-
-inline drafter_session_options checked(drafter_session_options o) {
-  check_session("drafter_session", o.capacity, o.chunk);
-  return o;
-}
-
-}  // namespace detail
 
 SAMITE_IMPL any_mask drafter_decoding_mask(const draft_layer& layer, const scalar& offset) {
   using namespace symbols;
@@ -25,7 +17,7 @@ SAMITE_IMPL any_mask drafter_decoding_mask(const draft_layer& layer, const scala
 }
 
 SAMITE_IMPL drafter_session::drafter_session(const drafter_config& config, const weight_map& weights, device target, dtype type, drafter_session_options options)
-    : config_(config), options_(detail::checked(options)), type_(type), context_(tokens(std::min(options_.chunk, options_.capacity), "m")), block_(tokens(config.block_size, "n")),
+    : config_(config), options_(detail::checked_session("drafter_session", options)), type_(type), context_(tokens(std::min(options_.chunk, options_.capacity), "m")), block_(tokens(config.block_size, "n")),
       past_(tokens(options_.capacity, "past")) {
   const index_t width = index_t(config_.target_layer_ids.size()) * config_.target_hidden;
   const value features = graph_.input("features", type_, {1, context_, width}), context_positions = graph_.input("context_positions", i32, {1, context_});

@@ -23,6 +23,13 @@ weight_map bind_caches(executor& run, const cache_sizes& n);
 namespace detail {
 /// Raises E-DECODE-CAPACITY unless both token counts are at least 1.
 void check_session(const char* session, index_t capacity, index_t chunk);
+
+/// The options, once they hold together: the lengths that are made from them need sound numbers.
+template <class Options>
+Options checked_session(const char* session, Options o) {
+  check_session(session, o.capacity, o.chunk);
+  return o;
+}
 }  // namespace detail
 }  // namespace samite
 

@@ -6,18 +6,9 @@
 #include <samite/decode/target_session.hpp>
 
 namespace samite {
-namespace detail {
-
-/// The options, once they hold together: the lengths that are made from them need sound numbers.
-inline target_session_options checked(target_session_options o) {
-  check_session("target_session", o.capacity, o.chunk);
-  return o;
-}
-
-}  // namespace detail
 
 SAMITE_IMPL target_session::target_session(const decoder_config& config, const weight_map& weights, device target, dtype type, target_session_options options)
-    : config_(config), options_(detail::checked(std::move(options))), type_(type), tokens_(tokens(std::min(options_.chunk, options_.capacity), "n")), past_(tokens(options_.capacity, "past")) {
+    : config_(config), options_(detail::checked_session("target_session", std::move(options))), type_(type), tokens_(tokens(std::min(options_.chunk, options_.capacity), "n")), past_(tokens(options_.capacity, "past")) {
   using namespace symbols;
   const value ids = graph_.input("ids", i32, {1, tokens_}), positions = graph_.input("positions", i32, {1, tokens_});
   const decoder_weights w = declare_decoder(graph_, config_, type_, type_);

@@ -58,22 +58,12 @@ struct score_unary : score_tag {
   node_id lower(score_builder& b) const { return build(b.p, Code, a.lower(b)); }
 };
 
-template <op Code, score_expr A, score_expr B>
-struct score_binary : score_tag {
+// Of two reals: a score, or with score_condition_tag a condition for `select`.
+template <op Code, class Tag, score_expr A, score_expr B>
+struct score_binary : Tag {
   A a;
   B b;
   score_binary(A x, B y) : a(std::move(x)), b(std::move(y)) {}
-  node_id lower(score_builder& to) const {
-    const node_id x = a.lower(to), y = b.lower(to);
-    return build(to.p, Code, x, y);
-  }
-};
-
-template <op Code, score_expr A, score_expr B>
-struct score_comparison : score_condition_tag {
-  A a;
-  B b;
-  score_comparison(A x, B y) : a(std::move(x)), b(std::move(y)) {}
   node_id lower(score_builder& to) const {
     const node_id x = a.lower(to), y = b.lower(to);
     return build(to.p, Code, x, y);
@@ -129,18 +119,14 @@ auto score_call(A a) {
   auto x = as_score(std::move(a));
   return score_unary<Code, decltype(x)>(std::move(x));
 }
-template <op Code, class A, class B>
+template <op Code, class Tag = score_tag, class A, class B>
 auto score_call(A a, B b) {
   auto x = as_score(std::move(a));
   auto y = as_score(std::move(b));
-  return score_binary<Code, decltype(x), decltype(y)>(std::move(x), std::move(y));
+  return score_binary<Code, Tag, decltype(x), decltype(y)>(std::move(x), std::move(y));
 }
 template <op Code, class A, class B>
-auto score_compare(A a, B b) {
-  auto x = as_score(std::move(a));
-  auto y = as_score(std::move(b));
-  return score_comparison<Code, decltype(x), decltype(y)>(std::move(x), std::move(y));
-}
+auto score_compare(A a, B b) { return score_call<Code, score_condition_tag>(std::move(a), std::move(b)); }
 
 }  // namespace detail
 

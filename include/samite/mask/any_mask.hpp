@@ -45,6 +45,8 @@ class any_mask : public predicate_tag {
 
   /// Copies the program's nodes into another program.
   node_id lower(samite::program& p) const;
+  /// The same with other nodes in the place of q and kv; no_node leaves a symbol as it is.
+  node_id lower_with(samite::program& p, node_id q, node_id kv) const;
 
  private:
   bool is_known(bool value) const;

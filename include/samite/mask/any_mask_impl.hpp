@@ -25,9 +25,16 @@ SAMITE_IMPL any_mask any_mask::labelled(std::string label) const {
   return copy;
 }
 
-SAMITE_IMPL node_id any_mask::lower(samite::program& p) const {
+SAMITE_IMPL node_id any_mask::lower(samite::program& p) const { return lower_with(p, no_node, no_node); }
+
+SAMITE_IMPL node_id any_mask::lower_with(samite::program& p, node_id q, node_id kv) const {
   std::vector<node_id> image;
   for (const node& n : program_->nodes()) {
+    const node_id other = n.code != op::symbol ? no_node : n.imm == index_t(symbol_id::q) ? q : n.imm == index_t(symbol_id::kv) ? kv : no_node;
+    if (other != no_node) {
+      image.push_back(other);
+      continue;
+    }
     node copy = n;
     for (node_id& operand : copy.operands)
       if (operand != no_node) operand = image[std::size_t(operand)];

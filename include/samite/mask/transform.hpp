@@ -6,9 +6,6 @@ namespace samite {
 
 namespace detail {
 
-/// Copies a mask's program into `p` with other nodes in the place of q and kv.
-node_id lower_with_indices(const program& mask, program& p, node_id q, node_id kv);
-
 template <index_expr Q, index_expr K>
 struct moved_mask : predicate_tag {
   any_mask mask;
@@ -17,7 +14,7 @@ struct moved_mask : predicate_tag {
   moved_mask(any_mask m, Q a, K b) : mask(std::move(m)), q(std::move(a)), kv(std::move(b)) {}
   node_id lower(program& p) const {
     const node_id a = q.lower(p), b = kv.lower(p);
-    return lower_with_indices(mask.program(), p, a, b);
+    return mask.lower_with(p, a, b);
   }
 };
 
@@ -75,7 +72,3 @@ inline auto per_document(any_mask mask, table_ref ids, table_ref starts) {
 }
 
 }  // namespace samite
-
-#ifndef SAMITE_SPLIT
-#include <samite/mask/transform_impl.hpp>
-#endif
