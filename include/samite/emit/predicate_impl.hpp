@@ -52,7 +52,7 @@ SAMITE_IMPL std::string predicate_text(const program& p, const std::string& name
     if (n.code == op::constant || n.code == op::symbol || n.code == op::argument) continue;
     std::string value;
     if (n.code == op::gather) {
-      const int rank = n.operands[1] == no_node ? 1 : n.operands[2] == no_node ? 2 : 3;
+      const int rank = n.operand_count();
       value = concat_text("table_at(m.tables[", n.imm, "], m.dims[", n.imm, "]");
       for (int k = 0; k < 3; ++k) value += ", " + (k < 3 - rank ? std::string("0") : text_of(n.operands[k - (3 - rank)]));
       value += ")";

@@ -5,6 +5,7 @@
 #pragma once
 #include <vector>
 
+#include <samite/expr/number.hpp>
 #include <samite/expr/table.hpp>
 #include <samite/ir/graph.hpp>
 
@@ -34,14 +35,10 @@ struct score_symbol : score_tag {
   node_id lower(score_builder& b) const { return build_symbol(b.p, symbol_id::score); }
 };
 
-// 0 and 1 are structure; any other number is an argument, so that another one is the same kernel.
 struct score_number : score_tag {
-  double number;
-  std::shared_ptr<scalar_cell> cell;
-  explicit score_number(double n) : number(n) {
-    if (n != 0 && n != 1) cell = make_cell(n);
-  }
-  node_id lower(score_builder& b) const { return cell ? build_argument(b.p, cell) : build_constant(b.p, number); }
+  captured_real number;
+  explicit score_number(double n) : number(n) {}
+  node_id lower(score_builder& b) const { return number.lower(b.p); }
 };
 
 template <index_expr E>

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <samite/expr/number.hpp>
 #include <samite/ir/build.hpp>
 #include <samite/ir/tensor_ops.hpp>
 
@@ -46,14 +47,10 @@ struct value_expr : tensor_tag {
   node_id lower(row_builder& b) const { return b.load(v); }
 };
 
-/// A number in an expression. 0 and 1 are structure; any other is an argument, so that another one is the same kernel.
 struct number_expr : tensor_tag {
-  double number;
-  std::shared_ptr<scalar_cell> cell;
-  explicit number_expr(double n) : number(n) {
-    if (n != 0 && n != 1) cell = make_cell(n);
-  }
-  node_id lower(row_builder& b) const { return cell ? build_argument(b.p, cell) : build_constant(b.p, number); }
+  captured_real number;
+  explicit number_expr(double n) : number(n) {}
+  node_id lower(row_builder& b) const { return number.lower(b.p); }
 };
 
 struct column_expr : tensor_tag {

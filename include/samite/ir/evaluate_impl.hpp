@@ -28,7 +28,7 @@ SAMITE_IMPL index_t evaluator::step(const node& n, const index_t* symbols) const
     case op::select: return x(0) ? x(1) : x(2);
     case op::gather: {
       const table_contents& table = *tables_[std::size_t(n.imm)];
-      const int rank = n.operands[1] == no_node ? 1 : n.operands[2] == no_node ? 2 : 3;
+      const int rank = n.operand_count();
       index_t at[3] = {0, 0, 0};
       for (int i = 0; i < rank; ++i) {
         at[3 - rank + i] = x(i);

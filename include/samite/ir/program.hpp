@@ -56,6 +56,8 @@ struct node {
   index_t imm = 0;
   double real = 0;
 
+  int operand_count() const { return operands[0] == no_node ? 0 : operands[1] == no_node ? 1 : operands[2] == no_node ? 2 : 3; }
+
   friend bool operator==(const node& l, const node& r) {
     return l.code == r.code && l.kind == r.kind && l.operands[0] == r.operands[0] && l.operands[1] == r.operands[1] &&
            l.operands[2] == r.operands[2] && l.imm == r.imm && std::bit_cast<std::uint64_t>(l.real) == std::bit_cast<std::uint64_t>(r.real);

@@ -218,7 +218,7 @@ class row_kernel {
     const auto arg = [&](node_id operand) { return loop_operand{at[std::size_t(operand)], full(operand)}; };
     if (n.code == op::gather || n.code == op::lookup) {
       ensure(f.sources != nullptr, "only score functions read tables");
-      const int rank = b == no_node ? 1 : c == no_node ? 2 : 3;
+      const int rank = n.operand_count();
       loop_operand indices[3];
       for (int i = 0; i < rank; ++i) indices[i] = arg(n.operands[i]);
       if (n.code == op::gather) gather(*f.sources->tables[std::size_t(n.imm)], indices, rank, length, f.columns, full(id), static_cast<index_t*>(out));
