@@ -63,7 +63,7 @@ SAMITE_IMPL interval box_judge::compute(int id, const steps::value_step& step) {
       index_t low = step.imm, high = step.imm;
       for (int i = step.a; i < step.b; ++i) {
         const steps::term t = steps_.terms[std::size_t(i)];
-        const interval x = value(t.value);
+        const interval x = value(t.atom);
         const interval scaled = t.factor == 1 ? x : t.factor == -1 ? interval{-x.high, -x.low} : rules::mul::bounds(x, interval::point(t.factor));
         // Both summands lie within the saturated range, a quarter of 64 bits: their sum does not wrap.
         low = std::clamp(low + scaled.low, interval::lowest, interval::highest);

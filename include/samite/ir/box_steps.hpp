@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <samite/ir/interval.hpp>
+#include <samite/ir/linear_form.hpp>
 #include <samite/ir/program.hpp>
 #include <samite/ir/table.hpp>
 
@@ -14,11 +15,7 @@ namespace samite::detail {
 
 /// What a judge reads. Arguments and tables are those of the moment when it was made.
 struct box_steps {
-  struct term {
-    int value;
-    index_t factor;
-    friend bool operator==(const term&, const term&) = default;
-  };
+  using term = linear_form::term;  // its atom is a value step
   enum class value_code : std::uint8_t { constant, symbol, sum, quotient, remainder, binary, gather, select };
   struct value_step {
     value_code code = value_code::constant;

@@ -44,35 +44,13 @@ class step_translator {
   using term = box_steps::term;
   using grain = box_steps::grain;
 
-  struct sum_of_values {
-    std::vector<term> terms;
-    index_t constant = 0;
-    bool valid = true;
-  };
-
   int push_value(const value_step& step) {
     out_.values.push_back(step);
     return int(out_.values.size()) - 1;
   }
 
-  static sum_of_values joined(sum_of_values x, const sum_of_values& y, index_t factor) {
-    x.valid = x.valid && y.valid && is_foldable(__int128(x.constant) + __int128(y.constant) * factor);
-    if (!x.valid) return x;
-    x.constant += y.constant * factor;
-    for (const term& t : y.terms) {
-      auto at = std::find_if(x.terms.begin(), x.terms.end(), [&](const term& o) { return o.value == t.value; });
-      const __int128 total = __int128(t.factor) * factor + (at == x.terms.end() ? 0 : at->factor);
-      x.valid = x.valid && is_foldable(total);
-      if (!x.valid) return x;
-      if (at == x.terms.end()) x.terms.push_back({t.value, index_t(total)});
-      else if (total == 0) x.terms.erase(at);
-      else at->factor = index_t(total);
-    }
-    return x;
-  }
-
   // The node as a sum; not valid if it is not one, or if its numbers are too large to fold.
-  sum_of_values composed_sum(node_id id) {
+  linear_form composed_sum(node_id id) {
     const node n = bound_[id];
     switch (n.code) {
       case op::constant: return {{}, n.imm, is_foldable(n.imm)};
@@ -89,19 +67,19 @@ class step_translator {
     }
   }
 
-  sum_of_values sum_of(node_id id) {
-    sum_of_values found = composed_sum(id);
+  linear_form sum_of(node_id id) {
+    linear_form found = composed_sum(id);
     if (found.valid) return found;
     return {{{atom_of(id), 1}}, 0, true};
   }
 
-  int value_of_sum(const sum_of_values& sum) {
+  int value_of_sum(const linear_form& sum) {
     if (sum.terms.empty()) {
       value_step step;
       step.imm = sum.constant;
       return push_value(step);
     }
-    if (sum.terms.size() == 1 && sum.terms[0].factor == 1 && sum.constant == 0) return sum.terms[0].value;
+    if (sum.terms.size() == 1 && sum.terms[0].factor == 1 && sum.constant == 0) return sum.terms[0].atom;
     for (std::size_t id = 0; id < out_.values.size(); ++id) {
       const value_step& v = out_.values[id];
       if (v.code == value_code::sum && v.imm == sum.constant && std::size_t(v.b - v.a) == sum.terms.size() &&
@@ -118,9 +96,9 @@ class step_translator {
   }
 
   int value_of(node_id id) {
-    sum_of_values sum = composed_sum(id);
+    linear_form sum = composed_sum(id);
     if (!sum.valid) return atom_of(id);
-    sort_few(sum.terms, [](const term& x, const term& y) { return x.value < y.value; });
+    sort_few(sum.terms, [](const term& x, const term& y) { return x.atom < y.atom; });
     return value_of_sum(sum);
   }
 
@@ -166,7 +144,7 @@ class step_translator {
       case value_code::constant: case value_code::symbol: return 0;
       case value_code::sum: {
         int total = 1;
-        for (int i = v.a; i < v.b; ++i) total += 1 + cost_of(out_.terms[std::size_t(i)].value);
+        for (int i = v.a; i < v.b; ++i) total += 1 + cost_of(out_.terms[std::size_t(i)].atom);
         return total;
       }
       case value_code::select: return 4 + out_.predicates[std::size_t(v.a)].cost + cost_of(v.b) + cost_of(v.c);
@@ -186,7 +164,7 @@ class step_translator {
     int symbol = dividend;
     if (v.code == value_code::sum) {
       if (v.b - v.a != 1 || out_.terms[std::size_t(v.a)].factor != 1) return;
-      symbol = out_.terms[std::size_t(v.a)].value;
+      symbol = out_.terms[std::size_t(v.a)].atom;
       offset = v.imm;
     }
     const value_step& s = out_.values[std::size_t(symbol)];
@@ -219,7 +197,7 @@ class step_translator {
       case value_code::sum:
         for (int i = v.a; i < v.b; ++i) {
           if (out_.terms[std::size_t(i)].factor != 1 && out_.terms[std::size_t(i)].factor != -1) return true;  // values in between are missing
-          if (symbols_repeat(out_.terms[std::size_t(i)].value, seen)) return true;
+          if (symbols_repeat(out_.terms[std::size_t(i)].atom, seen)) return true;
         }
         return false;
       case value_code::quotient: return symbols_repeat(v.a, seen);  // leaves no gaps; a remainder or product may
@@ -228,14 +206,14 @@ class step_translator {
   }
 
   // The form lies in the set: brings the form to its simplest writing first, so that equal forms meet and merge.
-  int leaf_of(sum_of_values sum, std::vector<interval> set, residue_class residues) {
+  int leaf_of(linear_form sum, std::vector<interval> set, residue_class residues) {
     for (interval& part : set) {
       if (part.low > interval::lowest) part.low = samite::saturate(__int128(part.low) - sum.constant);
       if (part.high < interval::highest) part.high = samite::saturate(__int128(part.high) - sum.constant);
     }
     residues.start = floor_mod(residues.start - sum.constant % residues.modulus, residues.modulus);
     sum.constant = 0;
-    sort_few(sum.terms, [](const term& x, const term& y) { return x.value < y.value; });
+    sort_few(sum.terms, [](const term& x, const term& y) { return x.atom < y.atom; });
     if (!sum.terms.empty() && sum.terms[0].factor < 0) {
       for (term& t : sum.terms) t.factor = -t.factor;
       for (interval& part : set) part = {-part.high, -part.low};
@@ -250,10 +228,10 @@ class step_translator {
     }
     if (is_everything(set) && residues.is_everything()) return constant_predicate(true);
     if (sum.terms.size() == 1 && sum.terms[0].factor == 1) {
-      const value_step v = out_.values[std::size_t(sum.terms[0].value)];
+      const value_step v = out_.values[std::size_t(sum.terms[0].atom)];
       const auto operand = [&](int id) {
         const value_step& o = out_.values[std::size_t(id)];
-        sum_of_values inner;
+        linear_form inner;
         if (o.code == value_code::sum) inner = {{out_.terms.begin() + o.a, out_.terms.begin() + o.b}, o.imm, true};
         else inner.terms.push_back({id, 1});
         return inner;
@@ -295,8 +273,8 @@ class step_translator {
     step.residues = residues.is_everything() ? residue_class{} : residues;
     step.cost = 1 + cost_of(step.form);
     if (sum.terms.size() == 2 && sum.terms[0].factor + sum.terms[1].factor == 0 && (sum.terms[0].factor == 1 || sum.terms[0].factor == -1) &&
-        out_.values[std::size_t(sum.terms[0].value)].code == value_code::gather && out_.values[std::size_t(sum.terms[1].value)].code == value_code::gather)
-      step.first_gather = sum.terms[0].value, step.second_gather = sum.terms[1].value;
+        out_.values[std::size_t(sum.terms[0].atom)].code == value_code::gather && out_.values[std::size_t(sum.terms[1].atom)].code == value_code::gather)
+      step.first_gather = sum.terms[0].atom, step.second_gather = sum.terms[1].atom;
     note_threshold(step);
     return push_predicate(std::move(step));
   }
@@ -373,7 +351,7 @@ class step_translator {
           return push_predicate(std::move(step));
         }
         if (bound_[a].kind != value_kind::index) break;
-        sum_of_values difference = joined(sum_of(a), sum_of(b), -1);
+        linear_form difference = joined(sum_of(a), sum_of(b), -1);
         std::vector<interval> set{{interval::lowest, n.code == op::less ? -1 : 0}};
         if (!difference.valid) break;
         if (n.code == op::equal) set = {interval::point(0)};

@@ -1,13 +1,12 @@
 // samite/ir/canonical_impl.hpp: the rewriting behind ir/canonical.hpp.
 #pragma once
 #include <algorithm>
-#include <limits>
-#include <numeric>
 
 #include <samite/ir/build.hpp>
 #include <samite/ir/canonical.hpp>
 #include <samite/ir/folding.hpp>
 #include <samite/ir/interval.hpp>
+#include <samite/ir/linear_form.hpp>
 #include <samite/ir/node_order.hpp>
 
 namespace samite {
@@ -18,17 +17,6 @@ SAMITE_IMPL index_t argument_value(const scalar_cell& cell) {
 }
 
 namespace detail {
-
-/// Sum of coefficient * atom, plus a constant. Coefficients are not zero and atoms differ.
-struct linear_form {
-  struct term {
-    node_id atom;
-    index_t factor;
-    friend bool operator==(const term&, const term&) = default;
-  };
-  std::vector<term> terms;
-  index_t constant = 0;
-};
 
 class canonicaliser {
  public:
@@ -130,41 +118,9 @@ class canonicaliser {
     return {{{id, 1}}, 0};
   }
 
-  // An invalid form (constant of `unfolded`) stands for a sum whose numbers are too large to fold.
-  static constexpr index_t unfolded = std::numeric_limits<index_t>::max();
-
-  static linear_form scaled(linear_form x, index_t factor) {
-    if (factor == 0 && x.constant != unfolded) return {};
-    if (x.constant == unfolded || !is_foldable(__int128(x.constant) * factor)) return {{}, unfolded};
-    x.constant *= factor;
-    for (auto& t : x.terms) {
-      if (!is_foldable(__int128(t.factor) * factor)) return {{}, unfolded};
-      t.factor *= factor;
-    }
-    return x;
-  }
-
   linear_form sum(linear_form x, const linear_form& y, index_t factor) {
-    if (x.constant == unfolded || y.constant == unfolded) return {{}, unfolded};
-    if (!is_foldable(__int128(x.constant) + __int128(y.constant) * factor)) return {{}, unfolded};
-    x.constant += y.constant * factor;
-    for (const auto& t : y.terms)
-      if (!add_term(x, t.atom, __int128(t.factor) * factor)) return {{}, unfolded};
-    return rejoin(std::move(x));
-  }
-
-  static bool add_term(linear_form& x, node_id atom, __int128 factor) {
-    for (std::size_t i = 0; i < x.terms.size(); ++i)
-      if (x.terms[i].atom == atom) {
-        const __int128 total = x.terms[i].factor + factor;
-        if (!is_foldable(total)) return false;
-        x.terms[i].factor = index_t(total);
-        if (total == 0) x.terms.erase(x.terms.begin() + std::ptrdiff_t(i));
-        return true;
-      }
-    if (!is_foldable(factor)) return false;
-    if (factor != 0) x.terms.push_back({atom, index_t(factor)});
-    return true;
+    x = joined(std::move(x), y, factor);
+    return x.valid ? rejoin(std::move(x)) : x;
   }
 
   // x % c + c * (x / c) is x, and x - c * (x / c) is x % c: both turn up when blocks are laid out by hand.
@@ -202,7 +158,7 @@ class canonicaliser {
   }
 
   node_id emit(const linear_form& form, op code, node_id a, node_id b = no_node) {
-    return form.constant == unfolded ? build(out_, code, a, b) : emit_known(form);
+    return !form.valid ? build(out_, code, a, b) : emit_known(form);
   }
 
   // Positive terms come first, then the subtracted ones, then the constant.
@@ -294,7 +250,7 @@ class canonicaliser {
   // a < b or a <= b as `V <= C` or `C <= V`: V varies, C is arguments and a constant, V's first factor is positive.
   node_id compare(node_id a, node_id b, bool strict) {
     linear_form all = sum(linear(a), linear(b), -1);
-    if (all.constant == unfolded) return build(out_, strict ? op::less : op::less_equal, a, b);
+    if (!all.valid) return build(out_, strict ? op::less : op::less_equal, a, b);
     all.constant += strict ? 1 : 0;  // now: all <= 0
     auto [varying, rest] = parted(std::move(all));
     if (varying.terms.empty()) {
@@ -316,7 +272,7 @@ class canonicaliser {
 
   node_id compare_equal(node_id a, node_id b) {
     linear_form all = sum(linear(a), linear(b), -1);
-    if (all.constant == unfolded) return commuting(op::equal, a, b);
+    if (!all.valid) return commuting(op::equal, a, b);
     auto [varying, rest] = parted(std::move(all));
     if (varying.terms.empty()) {
       if (rest.terms.empty()) return build_constant(out_, rest.constant == 0);
@@ -336,20 +292,6 @@ class canonicaliser {
     for (const auto& t : all.terms) (order_.varies(t.atom) ? varying : rest).terms.push_back(t);
     sort(varying.terms);
     return {std::move(varying), std::move(rest)};
-  }
-
-  // Divides varying + rest <= 0 (or == 0) by the common factor; false if an equality has no solution.
-  static bool reduce(linear_form& varying, linear_form& rest, bool inequality) {
-    index_t common = 0;
-    for (const auto& t : varying.terms) common = std::gcd(common, t.factor);
-    for (const auto& t : rest.terms)
-      if (t.factor % common != 0) return true;
-    if (!inequality && rest.constant % common != 0) return false;
-    if (common <= 1) return true;
-    for (auto& t : varying.terms) t.factor /= common;
-    for (auto& t : rest.terms) t.factor /= common;
-    rest.constant = -floor_div(-rest.constant, common);
-    return true;
   }
 
   // --- logic --------------------------------------------------------------------------------------------------------
