@@ -15,7 +15,8 @@ struct drafter_settings {
   std::string text = "examples/data/austen.txt", target = "examples/data/target", output = "build/drafter", metrics{};
   device on = device::cpu();
   dtype used = f32;
-  index_t layers = 2, block_size = 8, taps = 3, anchors = 128, windows = 4, window = 128;
+  index_t layers = 2, block_size = 8, anchors = 128, windows = 4, window = 128;
+  std::optional<index_t> taps{};  // target layers read; left out: as many as the target has room for, up to 3
   index_t steps = 700;
   double rate = 1e-2, gamma = 4, feature_noise = 0;
   draft_target loss = draft_target::teacher;
@@ -33,8 +34,9 @@ inline drafter_config drafter_for(const decoder_config& target, const drafter_se
   c.vocab_size = target.vocab_size, c.target_hidden = target.sizes.hidden, c.num_target_layers = target.layers;
   c.block_size = s.block_size, c.mask_token_id = byte_mask_token, c.rope_theta = target.rope_theta, c.max_positions = target.max_positions;
   c.layer_types.assign(std::size_t(s.layers), draft_layer{});
+  const index_t room = std::max<index_t>(1, target.layers - 1), taps = s.taps.value_or(std::min<index_t>(3, room));
+  if (taps > room) raise("E-ARG-TAPS", "--taps ", taps, ": the target in \"", s.target, "\" has ", target.layers, " layers, of which ", room, " can be read; give --taps 1 to ", room, ", or leave the flag out");
   // Small targets have no room for the default rule; then the taps are the last layers below the final one, or the only layer.
-  const index_t taps = std::clamp<index_t>(target.layers - 1, 1, s.taps);
   if (target.layers >= taps + 3) c.target_layer_ids = default_target_layers(taps, target.layers);
   else
     for (index_t i = 0; i < taps; ++i) c.target_layer_ids.push_back(std::max<index_t>(0, target.layers - 1 - taps) + i);
@@ -201,6 +203,7 @@ inline drafter_report train_drafter(const drafter_settings& s) {
     raise("E-ARG-WRITTEN", "--written-prompt ", s.written_prompt, " --window ", s.window, ": a prompt that fills its window leaves the target nothing to write; give a --written-prompt below ", s.window, ", or --written 0");
   const byte_corpus corpus = load_corpus(s.text, s.window);
   const loaded_target target = load_target(s.target);
+  check_positions("train_drafter --window", target.config, s.window);
   const drafter_config c = drafter_for(target.config, s);
   const weight_map start = start_of(c, target, s);
   make_backend(s.on);  // a missing GPU is said before anything is written
@@ -238,6 +241,7 @@ inline drafter_report train_drafter(const drafter_settings& s) {
     bind_blocks(run.inputs(), b);
     if (s.loss != draft_target::text) run.inputs().bind("teacher_rows", tensor::from<std::int32_t>(i32, {M}, b.blocks.teacher_rows));
   };
+  stop_signals stop;
   progress_line progress("drafter", s.steps, run.step());
   while (run.step() < s.steps) {
     batch = make_drafter_batch(corpus.training(), written, s, c, run.step());
@@ -246,7 +250,7 @@ inline drafter_report train_drafter(const drafter_settings& s) {
     double denominator = 0;
     for (float w : batch.blocks.weights) denominator += double(w);
     run.update(denominator);
-    const bool saving = run.step() % s.save_every == 0 || run.step() == s.steps, due = progress.due(run.step());
+    const bool saving = run.step() % s.save_every == 0 || run.step() == s.steps || stop.asked(), due = progress.due(run.step());
     if (!saving && !due) continue;
     const double loss = denominator > 0 ? double(run.inputs().output("loss").data<float>()[0]) : 0;  // nothing supervised: 0 / 0
     check_converging("drafter", run, loss, s.rate, saving);
@@ -254,7 +258,10 @@ inline drafter_report train_drafter(const drafter_settings& s) {
       progress.show(run.step(), loss, double(S + M));
       metrics.write({{"job", "drafter"}, {"step", run.step()}, {"loss", loss}, {"rate", o.schedule.at(run.step() - 1)}, {"grad_norm", run.gradient_norm()}});
     }
-    if (saving && run.step() < s.steps) run.save(state);
+    if (saving && run.step() < s.steps) {
+      run.save(state);
+      if (stop.asked()) progress.finish(), stop.leave("drafter", run.step(), s.steps);
+    }
   }
   progress.finish();
   std::fputs((run.profile() + features.profile()).c_str(), stdout);

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -77,6 +78,35 @@ inline void check_converging(const char* what, samite::trainer& run, double loss
     samite::raise("E-DIVERGED", "training the ", what, ": at step ", run.step(), " the ", bad, " not finite, and nothing of it was saved; give a lower --rate than ", rate,
                   " and another --output");
 }
+
+/// While it lives, the first SIGTERM or SIGINT (unless ignored, as under nohup) only asks: the training loop saves at the end of its step and leaves. The second ends
+/// the program as it would have without this, with 128 + the signal's number.
+class stop_signals {
+ public:
+  stop_signals() {
+    asked_ = 0;
+    for (const int number : {SIGTERM, SIGINT})
+      if (std::signal(number, note) == SIG_IGN) std::signal(number, SIG_IGN);
+  }
+  ~stop_signals() {
+    for (const int number : {SIGTERM, SIGINT})
+      if (std::signal(number, SIG_DFL) == SIG_IGN) std::signal(number, SIG_IGN);
+  }
+  stop_signals(const stop_signals&) = delete;
+
+  bool asked() const { return asked_ != 0; }
+  /// Raises E-PREEMPTED: the state of this step has been saved.
+  void leave(const char* what, samite::index_t step, samite::index_t steps) const {
+    samite::raise("E-PREEMPTED", "training the ", what, ": signal ", int(asked_), " after step ", step, " of ", steps, "; its state is saved, run the same command again to continue");
+  }
+
+ private:
+  static void note(int number) {
+    asked_ = number;
+    std::signal(number, SIG_DFL);
+  }
+  static inline volatile std::sig_atomic_t asked_ = 0;
+};
 
 /// Parses the arguments, runs `work` and turns errors into one line on stderr and the exit status of docs/errors.md.
 template <class Work>

@@ -73,7 +73,7 @@ inline decoder_config target_for(const target_settings& s) {
   if (s.head_dim % 2 != 0) raise("E-ARG-SIZES", "--head-dim ", s.head_dim, ": positions turn pairs of channels; give an even number, e.g. --head-dim ", s.head_dim + 1);
   decoder_config c;
   c.sizes = {.hidden = s.hidden, .intermediate = s.intermediate, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
-  c.vocab_size = byte_vocabulary, c.layers = s.layers, c.max_positions = 4096, c.rope_theta = 1e4, c.tied = true;
+  c.vocab_size = byte_vocabulary, c.layers = s.layers, c.max_positions = std::max<index_t>(4096, s.window), c.rope_theta = 1e4, c.tied = true;
   return read_decoder_config(parse_json(to_json_text(c), "config.json to be"), "config.json to be");  // what can't be read back is not trained
 }
 
@@ -95,12 +95,13 @@ inline void train_target(const target_settings& s) {
   const std::string state = s.output + "/training_state.safetensors";
   if (s.resume && file_exists(state)) run.load(state);
 
+  stop_signals stop;
   progress_line progress("target", s.steps, run.step());
   while (run.step() < s.steps) {
     bind_windows(run.inputs(), choose_windows(corpus.training(), s.batch, s.window + 1, s.seed, run.step()));
     run.accumulate();
     run.update(double(s.batch * s.window));
-    const bool saving = run.step() % s.save_every == 0 || run.step() == s.steps, due = progress.due(run.step());
+    const bool saving = run.step() % s.save_every == 0 || run.step() == s.steps || stop.asked(), due = progress.due(run.step());
     if (!saving && !due) continue;
     const double loss = double(run.inputs().output("loss").data<float>()[0]);
     check_converging("target", run, loss, s.rate, saving);
@@ -108,7 +109,10 @@ inline void train_target(const target_settings& s) {
       progress.show(run.step(), loss, double(s.batch * s.window));
       metrics.write({{"job", "target"}, {"step", run.step()}, {"loss", loss}, {"rate", o.schedule.at(run.step() - 1)}, {"grad_norm", run.gradient_norm()}});
     }
-    if (saving && run.step() < s.steps) run.save(state);
+    if (saving && run.step() < s.steps) {
+      run.save(state);
+      if (stop.asked()) progress.finish(), stop.leave("target", run.step(), s.steps);
+    }
   }
   progress.finish();
   std::fputs(run.profile().c_str(), stdout);

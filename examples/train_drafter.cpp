@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   app.add_option("--loss", loss, "text, teacher-argmax or teacher")->capture_default_str()->check(CLI::IsMember({"text", "teacher-argmax", "teacher"}));
   app.add_option("--layers", s.layers)->capture_default_str()->check(CLI::Range(1, 64));
   app.add_option("--block", s.block_size, "tokens of a block")->capture_default_str()->check(CLI::Range(2, 64));
-  app.add_option("--taps", s.taps, "target layers read")->capture_default_str()->check(CLI::Range(1, 64));
+  app.add_option("--taps", s.taps, "target layers read; left out: 3, or as many as a small target has")->check(CLI::Range(1, 64));
   app.add_option("--anchors", s.anchors, "blocks a step")->capture_default_str()->check(CLI::Range(1, 65536));
   app.add_option("--windows", s.windows, "windows packed into a row")->capture_default_str()->check(CLI::Range(1, 4096));
   app.add_option("--window", s.window, "bytes a window")->capture_default_str()->check(CLI::Range(8, 65536));

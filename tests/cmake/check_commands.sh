@@ -54,6 +54,10 @@ refuses 2 E-ARG-DEVICE train_target --device tpu "${out[@]}"
 refuses 2 E-ARG-DEVICE train_target --device cuda:x "${out[@]}"
 refuses 2 E-ARG-DTYPE train_drafter --dtype f8 "${out[@]}"
 refuses 2 E-ARG-START train_drafter "${tiny_drafter[@]}" --start-layers 9 "${out[@]}"
+refuses 2 E-ARG-TAPS train_drafter "${small_drafter[@]}" --steps 3 --taps 2 "${out[@]}"  # of a target of two layers
+says '--taps 1 to 1'
+refuses 3 E-MODEL-POSITIONS train_drafter --layers 1 --block 4 --anchors 4 --windows 1 --window 4097 --written 0 --steps 3 "${out[@]}"
+SAMITE_TF32=yes refuses 4 E-ENV-VALUE train_target "${tiny_target[@]}" "${out[@]}"
 
 for rate in nan -1 0 inf 1e9; do refuses 2 E-ARG train_target --rate "$rate" "${out[@]}"; done
 for decay in nan -1; do refuses 2 E-ARG train_target --weight-decay "$decay" "${out[@]}"; done
@@ -144,7 +148,7 @@ else passed=$((passed + 1)); fi
 
 # a target of one layer
 works train_target "${tiny[@]}" --layers 1 --steps 4 --output "$work/one_layer"
-works train_drafter "${small_drafter[@]}" --taps 3 --steps 3 --target "$work/one_layer" --output "$work/one_layer_drafter"
+works train_drafter "${small_drafter[@]}" --steps 3 --target "$work/one_layer" --output "$work/one_layer_drafter"
 works speculate --target "$work/one_layer" --drafter "$work/one_layer_drafter" --prompts 1 --prompt-bytes 40 --new-tokens 24
 
 # a drafter of another target

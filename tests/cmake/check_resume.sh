@@ -8,7 +8,7 @@ rm -rf "$work"
 mkdir -p "$work"
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 
-settings=(--layers 1 --block 4 --taps 1 --anchors 16 --windows 2 --window 48 --written 0 --steps 80 --save-every 3 --seed 11)
+settings=(--layers 1 --block 4 --taps 1 --anchors 16 --windows 2 --window 48 --written 0 --steps 80 --seed 11)
 state=$work/killed/training_state.safetensors
 # The step is in the state's header as text; the file appears whole or not at all, so it can be read at any moment.
 step_of_state() { grep -a -o -m 1 '"step":"[0-9]*"' "$state" 2>/dev/null | head -n 1 | tr -dc '0-9'; }
@@ -17,7 +17,7 @@ SAMITE_THREADS=2 "$program" "${settings[@]}" --output "$work/whole" >"$work/whol
 
 last=0
 for threads in 1 3; do
-  SAMITE_THREADS=$threads "$program" "${settings[@]}" --output "$work/killed" >"$work/killed_$threads.log" 2>&1 &
+  SAMITE_THREADS=$threads "$program" "${settings[@]}" --save-every 3 --output "$work/killed" >"$work/killed_$threads.log" 2>&1 &
   child=$!
   while step=$(step_of_state); [ "${step:-0}" -le "$last" ]; do
     kill -0 "$child" 2>/dev/null || fail "the run with $threads threads ended before it could be killed: $(tail -n 3 "$work/killed_$threads.log")"
@@ -30,6 +30,21 @@ for threads in 1 3; do
   last=$(step_of_state)
   printf 'killed with %s threads, saved at step %s\n' "$threads" "$last"
 done
+
+# Asked to stop, it saves the step that it is at, says so and leaves with 75: within a save interval nothing is lost.
+for signal in TERM INT; do
+  (trap - INT; SAMITE_THREADS=2 exec "$program" "${settings[@]}" --save-every 70 --output "$work/asked") >"$work/asked.log" 2>&1 &
+  child=$!
+  while ! grep -q 'drafter step' "$work/asked.log" 2>/dev/null; do
+    kill -0 "$child" 2>/dev/null || fail "the run ended before it could be asked: $(tail -n 3 "$work/asked.log")"
+    sleep 0.01
+  done
+  kill -$signal "$child"
+  wait "$child" 2>/dev/null
+  [ $? = 75 ] && grep -q 'E-PREEMPTED' "$work/asked.log" || fail "SIG$signal did not end the run with status 75: $(tail -n 3 "$work/asked.log")"
+done
+"$program" "${settings[@]}" --output "$work/asked" >"$work/asked.log" 2>&1 || fail "the run that was asked to stop did not resume: $(tail -n 3 "$work/asked.log")"
+cmp "$work/whole/model.safetensors" "$work/asked/model.safetensors" || fail "the run that was asked to stop ends with other weights"
 
 # Against a target that differs in one bit the state is refused, and stays.
 cp -r examples/data/target "$work/other_target"

@@ -80,4 +80,11 @@ TEST_CASE("a batch decoder refuses prompts, temperatures and lengths that don't 
   CHECK(unlike("E-DECODE-PROMPT", {"-2 new tokens"}, [&] { batch.generate({{1}, {1}}, {.new_tokens = -2}); }) == "");
   CHECK(unlike("E-RUN-INDEX", {"20"}, [&] { batch.generate({{1}, {20}}, {.new_tokens = 2}); }) == "");
   CHECK(batch.generate({{1}, {2}}, {.new_tokens = 7}).size() == 2);
+  decoder_config brief = c;
+  brief.max_positions = 4;
+  batch_decoder of_brief(brief, tiny_weights(), device::cpu(), f32, 2, 8);
+  CHECK(unlike("E-MODEL-POSITIONS", {"batch_decoder", "5 tokens", "up to 4"}, [&] { of_brief.generate({{1}, {1}}, {.new_tokens = 4}); }) == "");
+  CHECK(of_brief.generate({{1}, {2}}, {.new_tokens = 3}).size() == 2);
+  target_session session(brief, tiny_weights(), device::cpu(), f32, {.capacity = 8});
+  CHECK(unlike("E-MODEL-POSITIONS", {"decoding", "5 tokens", "up to 4"}, [&] { generate_plain(session, ids{1}, {.new_tokens = 4}); }) == "");
 }

@@ -25,7 +25,7 @@ SAMITE_IMPL int error::exit_status() const noexcept {
       {"E-GPU", exit_status::environment},       {"E-JIT", exit_status::environment},
       {"E-ENV", exit_status::environment},       {"E-CUBLAS", exit_status::environment},
       {"E-BLAS-OPEN", exit_status::environment}, {"E-DIVERGED", exit_status::diverged},
-      {"E-PEER", exit_status::peer},
+      {"E-PEER", exit_status::peer},             {"E-PREEMPTED", exit_status::preempted},
   };
   for (const family& f : families)
     if (std::string_view(code_).starts_with(f.prefix)) return f.status;

@@ -25,12 +25,13 @@ class batch_decoder {
   batch_decoder(const decoder_config& config, const weight_map& weights, device target, dtype type, index_t B, index_t capacity);
   batch_decoder(const batch_decoder&) = delete;
 
-  /// Prompt and new tokens of each sequence. errors: E-DECODE-PROMPT, E-DECODE-CAPACITY
+  /// Prompt and new tokens of each sequence. errors: E-DECODE-PROMPT, E-DECODE-CAPACITY, E-MODEL-POSITIONS
   std::vector<std::vector<std::int32_t>> generate(const std::vector<std::vector<std::int32_t>>& prompts, const batch_options& o);
 
  private:
   graph graph_;
-  index_t vocab_, B_, capacity_;
+  decoder_config config_;
+  index_t B_, capacity_;
   dim n_, past_;
   scalar past_argument_ = 0;
   std::optional<executor> run_;

@@ -17,7 +17,7 @@ inline index_t checked_capacity(index_t capacity) {
 }  // namespace detail
 
 SAMITE_IMPL batch_decoder::batch_decoder(const decoder_config& config, const weight_map& weights, device target, dtype type, index_t B, index_t capacity)
-    : vocab_(config.vocab_size), B_(B), capacity_(detail::checked_capacity(capacity)), n_(tokens(capacity, "n")), past_(tokens(capacity, "past")) {
+    : config_(config), B_(B), capacity_(detail::checked_capacity(capacity)), n_(tokens(capacity, "n")), past_(tokens(capacity, "past")) {
   using namespace symbols;
   const decoder_weights w = declare_decoder(graph_, config, type, type);
   const cache_sizes caches{.layers = config.layers, .sequences = B, .capacity = capacity, .heads = config.sizes, .type = type};
@@ -39,6 +39,8 @@ SAMITE_IMPL std::vector<std::vector<std::int32_t>> batch_decoder::generate(const
   for (const auto& p : prompts)
     if (p.size() != P) raise("E-DECODE-PROMPT", "batch_decoder::generate: prompts of ", P, " and ", p.size(), " tokens; all must have one length");
   if (index_t(P) + o.new_tokens > capacity_) raise("E-DECODE-CAPACITY", "batch_decoder::generate: ", P, " + ", o.new_tokens, " tokens; the decoder was made for ", capacity_);
+  check_positions("batch_decoder::generate", config_, index_t(P) + o.new_tokens);
+  const index_t V = config_.vocab_size;
   std::vector<std::vector<std::int32_t>> ids = prompts;
   std::vector<counted_random> random;
   for (index_t b = 0; b < B_; ++b) random.emplace_back(o.seed, 0xba7c, o.epoch, std::uint32_t(b));
@@ -54,7 +56,7 @@ SAMITE_IMPL std::vector<std::vector<std::int32_t>> batch_decoder::generate(const
     run_->step();
     const tensor logits = run_->output("logits");
     for (index_t b = 0; b < B_; ++b) {
-      const std::span<const float> row(logits.data<float>() + (b * n + n - 1) * vocab_, std::size_t(vocab_));
+      const std::span<const float> row(logits.data<float>() + (b * n + n - 1) * V, std::size_t(V));
       const double temperature = o.temperatures.empty() ? 0 : o.temperatures[std::size_t(b)];
       ids[std::size_t(b)].push_back(temperature > 0 ? sample(distribution(row, temperature), random[std::size_t(b)]) : most_likely(row));
     }

@@ -41,7 +41,7 @@ generation generate_plain(target_session& target, std::span<const std::int32_t> 
 
 /// Block drafting and verification. Greedy output equals plain greedy output; sampled output follows the same distribution.
 ///
-/// errors  E-DECODE-*; E-MODEL-CONFIG if the drafter does not fit the target
+/// errors  E-DECODE-*; E-MODEL-POSITIONS; E-MODEL-CONFIG if the drafter does not fit the target
 /// source  DFlash, arXiv:2602.06036, section 3.3; acceptance: Leviathan et al. 2023, arXiv:2211.17192
 generation generate_speculative(target_session& target, drafter_session& draft, std::span<const std::int32_t> prompt, const generation_options& o = {});
 

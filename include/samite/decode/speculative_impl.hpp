@@ -19,6 +19,7 @@ inline void check_generation(const target_session& target, std::span<const std::
   if (prompt.empty()) raise("E-DECODE-PROMPT", "decoding: the prompt is empty; give at least one token");
   if (o.new_tokens < 0 || !(o.temperature >= 0) || std::isinf(o.temperature))
     raise("E-DECODE-PROMPT", "decoding: ", o.new_tokens, " new tokens at temperature ", o.temperature, "; both must be numbers of at least 0");
+  check_positions("decoding", target.config(), index_t(prompt.size()) + o.new_tokens);
   if (target.length() != 0) raise("E-DECODE-PROMPT", "decoding: the target's cache holds ", target.length(), " tokens; crop(0) it before a new prompt");
 }
 

@@ -12,7 +12,7 @@ namespace samite {
 /// A Qwen3-style dense decoder.
 struct decoder_config {
   layer_sizes sizes;
-  index_t vocab_size = 0, layers = 0, max_positions = 32768;
+  index_t vocab_size = 0, layers = 0, max_positions = 32768;  // tokens of one sequence
   double rope_theta = 1e6;
   bool tied = false;
 };
@@ -46,6 +46,9 @@ decoder_config read_decoder_config(const json_value& json, const std::string& pa
 /// errors  E-MODEL-CONFIG: unknown keys of dflash_config, features that are not served, layer_types that disagree with the
 ///         window settings, a window shorter than the block, taps outside the target, no rotary base
 drafter_config read_drafter_config(const json_value& json, const std::string& path);
+
+/// Raises E-MODEL-POSITIONS if a sequence of `length` tokens is longer than the model was made for (max_position_embeddings).
+void check_positions(const char* operation, const decoder_config& config, index_t length);
 
 /// config.json text, read back by the functions above and by the transformers library.
 std::string to_json_text(const decoder_config& config);

@@ -230,6 +230,11 @@ SAMITE_IMPL drafter_config read_drafter_config(const json_value& json, const std
   return c;
 }
 
+SAMITE_IMPL void check_positions(const char* operation, const decoder_config& config, index_t length) {
+  if (length > config.max_positions)
+    raise("E-MODEL-POSITIONS", operation, ": ", length, " tokens, but the model was made for sequences of up to ", config.max_positions, " (max_position_embeddings); ask for shorter ones, or raise that number in its config.json");
+}
+
 SAMITE_IMPL std::string to_json_text(const decoder_config& c) {
   std::vector<json_value::member> m = detail::size_members(c.sizes);
   m.insert(m.begin(), {"architectures", json_value::array{"Qwen3ForCausalLM"}});

@@ -12,6 +12,7 @@
 namespace samite {
 
 SAMITE_IMPL std::shared_ptr<backend> make_backend(const device& target) {
+  env_number("SAMITE_TF32", 0, 1);  // a value that means nothing is said on every device, not only where it would count
   if (target.type == device::kind::cpu) return make_cpu_backend();
   return make_cuda_backend(target.index);
 }
@@ -52,7 +53,7 @@ SAMITE_IMPL void executor::bind(const std::string& name, tensor t) {
   if (t.type() != info.type)
     raise("E-RUN-DTYPE", "bind(\"", name, "\"): the tensor is ", name_of(t.type()), " but the graph declares ", name_of(info.type), "; convert it with to_dtype");
   const auto wrong_shape = [&] {
-    raise("E-RUN-SHAPE", "bind(\"", name, "\"): the tensor is ", t.dims(), " but the graph declares ", to_text(info.dims));
+    raise("E-RUN-SHAPE", "bind(\"", name, "\"): the tensor is ", t.dims(), " but the graph declares ", to_text(info.dims), "; bind a tensor of that shape, or declare the input with this one");
   };
   if (t.dims().size() != info.dims.size()) wrong_shape();
   for (std::size_t a = 0; a < info.dims.size(); ++a) {
@@ -99,7 +100,7 @@ SAMITE_IMPL void executor::resolve_lengths() {
       const index_t factor = d.terms()[0].factor;
       const length_symbol* symbol = d.terms()[0].symbol.get();
       if (rest < 0 || rest % factor != 0)
-        raise("E-RUN-SHAPE", "bind(\"", n.label, "\"): axis ", a, " holds ", bound->second.dims()[a], " elements, which is not of the form ", to_text({d}));
+        raise("E-RUN-SHAPE", "bind(\"", n.label, "\"): axis ", a, " holds ", bound->second.dims()[a], " elements, which is not of the form ", to_text({d}), "; pad or cut the axis to the nearest such count");
       const auto [known, fresh] = lengths_.emplace(symbol, rest / factor);
       if (!fresh && known->second != rest / factor)
         raise("E-RUN-LENGTH", "run-time length \"", symbol->name, "\" is ", rest / factor, " by axis ", a, " of \"", n.label, "\" but ", known->second, " by what was bound or set before; tensors that share a length must agree");
@@ -109,7 +110,7 @@ SAMITE_IMPL void executor::resolve_lengths() {
   for (const auto& [id, t] : bound_) {
     const value_info& info = g.node(id).outputs[0];
     if (plan_.uses(id) && evaluate(info.dims, lengths_) != t.dims())
-      raise("E-RUN-SHAPE", "bind(\"", g.node(id).label, "\"): the tensor is ", t.dims(), " but with the lengths of this run ", to_text(info.dims), " is ", evaluate(info.dims, lengths_));
+      raise("E-RUN-SHAPE", "bind(\"", g.node(id).label, "\"): the tensor is ", t.dims(), " but with the lengths of this run ", to_text(info.dims), " is ", evaluate(info.dims, lengths_), "; bind tensors that agree on their lengths, or set_length() the right one");
   }
 }
 

@@ -37,7 +37,7 @@ struct byte_model::counts {
 };
 
 SAMITE_IMPL byte_model::byte_model(std::span<const std::uint8_t> text, int order) {
-  if (order < 0 || order > 8) raise("E-DATA-TEXT", "byte_model of order ", order, ": contexts of 0 to 8 bytes are served");
+  if (order < 0 || order > 8) raise("E-DATA-TEXT", "byte_model of order ", order, ": contexts of 0 to 8 bytes are served; give such an order");
   counts made{std::vector<std::unordered_map<std::uint64_t, counts::followers>>(std::size_t(order) + 1)};
   for (std::size_t i = 0; i < text.size(); ++i)
     for (std::size_t k = 0; k < made.contexts.size() && k <= i; ++k) {

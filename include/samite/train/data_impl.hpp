@@ -10,12 +10,12 @@ SAMITE_IMPL byte_corpus load_corpus(const std::string& path, index_t least_bytes
   const index_t size = index_t(corpus.text.size()), held_out = size / 10;
   corpus.train_bytes = size - held_out;
   if (held_out < least_bytes)
-    raise("E-DATA-TEXT", path, ": the text has ", size, " bytes, so that its held-out tenth has ", held_out, "; at least ", least_bytes * 10, " bytes are needed for these windows");
+    raise("E-DATA-TEXT", path, ": the text has ", size, " bytes, so that its held-out tenth has ", held_out, "; at least ", least_bytes * 10, " bytes are needed for these windows; give a longer text or shorter windows");
   return corpus;
 }
 
 SAMITE_IMPL std::vector<std::span<const std::uint8_t>> choose_windows(std::span<const std::uint8_t> text, index_t count, index_t length, std::uint64_t seed, index_t step) {
-  if (count < 0 || length < 1) raise("E-DATA-TEXT", count, " windows of ", length, " bytes are asked for; expected 0 or more of at least 1 byte");
+  if (count < 0 || length < 1) raise("E-DATA-TEXT", count, " windows of ", length, " bytes are asked for; expected 0 or more of at least 1 byte; correct the two counts");
   if (index_t(text.size()) < length) raise("E-DATA-TEXT", "windows of ", length, " bytes of a text of ", text.size(), " bytes; use shorter windows or a longer text");
   counted_random random(seed, 0x31d0, std::uint32_t(step));
   std::vector<std::span<const std::uint8_t>> windows;

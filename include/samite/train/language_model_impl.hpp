@@ -39,7 +39,7 @@ SAMITE_IMPL double bits_per_byte(const decoder_config& c, const weight_map& weig
   executor run(make_plan(g, target));
   bind_weights(run, weights);
   const index_t bytes = index_t(text.size());
-  if (bytes < S + 1) raise("E-DATA-TEXT", "bits_per_byte: the text has ", bytes, " bytes but the windows need ", S + 1);
+  if (bytes < S + 1) raise("E-DATA-TEXT", "bits_per_byte: the text has ", bytes, " bytes but the windows need ", S + 1, "; give a longer text or a shorter window");
   std::vector<index_t> begins;
   for (index_t begin = 0; begin + S + 1 <= bytes; begin += S / 2) begins.push_back(begin);
   double nats = 0;
