@@ -125,7 +125,7 @@ inline std::string fixed(double x, int digits) {
 
 inline void print_report(const decode_report& r) {
   print_line(concat_text("acceptance length (1 to ", r.block_size, ")"), concat_text("greedy ", fixed(r.acceptance, 3), ", temperature 1 ", fixed(r.acceptance_t1, 3)));
-  print_line("distinct 4-grams in greedy outputs", concat_text(fixed(r.distinct_4gram, 3), "  (", r.loops, " of ", r.prompts, " outputs below 0.3, not counted above)"));
+  print_line("distinct 4-grams in greedy outputs", concat_text(fixed(r.distinct_4gram, 3), "  (", r.loops, " of ", r.prompts, " outputs are below 0.3 and left out of the acceptance lengths)"));
   print_line("tokens per target forward", fixed(r.tokens_per_forward, 3));
   print_line("tokens per second", concat_text("plain ", fixed(r.plain_tokens_per_s, 1), ", speculative ", fixed(r.speculative_tokens_per_s, 1), ": ",
                                               fixed(r.speculative_tokens_per_s / std::max(1e-9, r.plain_tokens_per_s), 2), " times"));

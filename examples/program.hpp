@@ -19,7 +19,7 @@ inline samite::device device_named(const std::string& name) {
   if (name == "cpu") return samite::device::cpu();
   if (name.starts_with("cuda")) {
     const std::string index = name.size() > 5 && name[4] == ':' ? name.substr(5) : "0";
-    if ((name == "cuda" || name[4] == ':') && index.find_first_not_of("0123456789") == std::string::npos && index.size() < 4) return samite::device::cuda(std::stoi(index));
+    if ((name == "cuda" || (name[4] == ':' && name.size() > 5)) && index.find_first_not_of("0123456789") == std::string::npos && index.size() < 4) return samite::device::cuda(std::stoi(index));
   }
   samite::raise("E-ARG-DEVICE", "--device ", name, " is no device; give cpu, cuda, or cuda:N with the number of a GPU, e.g. --device cuda:0");
 }
@@ -42,6 +42,18 @@ inline CLI::Validator real_between(double low, double high) {
       samite::concat_text("FLOAT in [", low, " - ", high, "]"));
 }
 
+/// A check for CLI11: a count from `low` to `high` in digits. CLI::Range takes 0x10 for 16.
+inline CLI::Validator count_between(samite::index_t low, samite::index_t high) {
+  return CLI::Validator(
+      [low, high](std::string& text) -> std::string {
+        samite::index_t x = 0;
+        const auto parsed = std::from_chars(text.data(), text.data() + text.size(), x);
+        if (parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && x >= low && x <= high) return {};
+        return samite::concat_text("Value ", text, " is no count from ", low, " to ", high);
+      },
+      samite::concat_text("COUNT in [", low, " - ", high, "]"));
+}
+
 /// A check for CLI11: digits alone. CLI11 wraps negative numbers around.
 inline CLI::Validator whole_number() {
   return CLI::Validator(
@@ -60,6 +72,7 @@ inline void check_writable(const std::string& path) {
 /// Makes the folder for results, and raises E-FILE-WRITE unless files can be written there.
 inline void prepare_folder(const std::string& folder) {
   samite::make_folder(folder);
+  if (samite::file_exists(folder + "/model.safetensors")) std::printf("the model in \"%s\" will be replaced\n", folder.c_str());
   check_writable(folder + "/config.json");
 }
 

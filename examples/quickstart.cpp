@@ -18,9 +18,9 @@ int main(int argc, char** argv) {
   app.add_option("--output", output, "folder for what is trained")->capture_default_str()->take_last();
   app.add_flag("--train-target", train_target, "train a target from scratch first");
   app.add_flag("--large", large, "a 36 M target and blocks of 16: for a GPU, with --train-target");
-  app.add_option("--steps", steps, "training steps of the drafter; 0 chooses by size")->check(CLI::Range(0, 100000000));
-  app.add_option("--target-steps", target_steps, "training steps of the target; 0 chooses by size")->check(CLI::Range(0, 100000000));
-  app.add_option("--prompts", prompts, "held-out prompts to decode")->capture_default_str()->check(CLI::Range(1, 10000));
+  app.add_option("--steps", steps, "training steps of the drafter; 0 chooses by size")->check(example::count_between(0, 100000000));
+  app.add_option("--target-steps", target_steps, "training steps of the target; 0 chooses by size")->check(example::count_between(0, 100000000));
+  app.add_option("--prompts", prompts, "held-out prompts to decode")->capture_default_str()->check(example::count_between(1, 10000));
   app.add_option("--report", report_file, "write the report as one JSON object");
   return example::run_program(app, argc, argv, [&] {
     using namespace samite;

@@ -15,7 +15,7 @@ program=$root/build/examples/examples/quickstart
     exit 8
   fi
   samite_install_packages
-  samite_say "quickstart: building (a minute or two on two cores)"
+  samite_say "quickstart: building (about four minutes on two cores)"
   cmake --preset release -B build/examples -DSAMITE_BUILD_TESTS=OFF >build/examples.configure.log 2>&1 || { cat build/examples.configure.log >&2; exit 4; }
   cmake --build build/examples --parallel "$(nproc)" --target example_quickstart >build/examples.build.log 2>&1 || { tail -n 60 build/examples.build.log >&2; exit 4; }
   touch "$program"

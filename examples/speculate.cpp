@@ -14,9 +14,9 @@ int main(int argc, char** argv) {
   app.add_option("--drafter", s.drafter, "folder of the drafter's checkpoint")->capture_default_str();
   app.add_option("--device", on, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--dtype", used, "f32 or bf16")->capture_default_str();
-  app.add_option("--prompts", s.prompts)->capture_default_str()->check(CLI::Range(1, 10000));
-  app.add_option("--prompt-bytes", s.prompt_bytes)->capture_default_str()->check(CLI::Range(1, 65536));
-  app.add_option("--new-tokens", s.new_tokens)->capture_default_str()->check(CLI::Range(1, 65536));
+  app.add_option("--prompts", s.prompts)->capture_default_str()->check(example::count_between(1, 10000));
+  app.add_option("--prompt-bytes", s.prompt_bytes)->capture_default_str()->check(example::count_between(1, 65536));
+  app.add_option("--new-tokens", s.new_tokens)->capture_default_str()->check(example::count_between(1, 65536));
   app.add_option("--seed", s.seed)->capture_default_str()->check(example::whole_number());
   return example::run_program(app, argc, argv, [&] {
     s.on = example::device_named(on), s.used = example::dtype_named("--dtype", used);

@@ -45,6 +45,8 @@ struct loaded_target {
 inline loaded_target load_target(const std::string& folder) {
   loaded_target t;
   t.config = read_decoder_config(read_json(folder + "/config.json"), folder + "/config.json");
+  if (t.config.vocab_size <= byte_mask_token)
+    raise("E-MODEL-CONFIG", folder, "/config.json: vocab_size is ", t.config.vocab_size, "; these programs read bytes and need ", byte_mask_token + 1, " tokens or more: 256 bytes and a mask token");
   graph g;
   declare_decoder(g, t.config, f32, f32);
   t.weights = load_weights(folder, parameter_shapes(g), f32, t.config.tied ? std::set<std::string>{"lm_head.weight"} : std::set<std::string>{});

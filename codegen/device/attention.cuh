@@ -6,6 +6,7 @@
 // classed. Tails: rows past the end are loaded as zeros and never stored; pairs past the end count as hidden.
 #pragma once
 #include "core.cuh"
+#include "score.cuh"
 
 namespace samite {
 
@@ -37,6 +38,7 @@ struct attention_parameters {
   const void* d_lse;  // or null
   void* row_lse;      // scratch: lse in the units of the backward kernel, +infinity in rows without a kept key
   void* row_delta;    // scratch
+  const void* sink;   // or null: a logit a head [H], fp32 (fp64 for f64 tensors)
   index batch, heads, key_heads, queries, keys;
   i32 head_dim, value_dim;
   double scale;
@@ -97,6 +99,49 @@ __device__ inline void load_rows(T* shared, const attention_tensor& t, const T* 
     if (first + row < length && column < columns) x = head[(first + row) * t.row_stride + column * t.column_stride];
     shared[row * Stride + column] = x;
   }
+}
+
+// log(exp(a) + exp(b)).
+template <class Real> __device__ inline Real log_of_sum(Real a, Real b) {
+  const Real top = fmax(a, b);
+  return top == Real(-infinity()) ? top : top + real_log(real_exp(a - top) + real_exp(b - top));
+}
+
+// A row's log-sum-exp and the factor of its weighted values, of the sum over the keys and its logarithm: a sink takes part in the
+// softmax without a value of its own.
+// source  Xiao et al. 2023, arXiv:2309.17453, section 3.2; as a learned logit: OpenAI 2025, gpt-oss model card, section 2
+template <class Real> struct row_result {
+  Real lse, factor;
+  __device__ row_result(const attention_parameters& p, index h, Real sum, Real log_sum) : lse(log_sum), factor(sum == 0 ? Real(0) : 1 / sum) {
+    if (p.sink == nullptr) return;
+    lse = log_of_sum(log_sum, static_cast<const Real*>(p.sink)[h]);
+    if (sum != 0) factor *= real_exp(log_sum - lse);
+  }
+};
+
+// The sum over the block, in thread 0, in an order that does not change.
+template <int Threads, class Real> __device__ inline Real block_sum(Real x) {
+  __shared__ Real sums[Threads / 32];
+  for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
+  __syncthreads();  // the sums before have been read
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  __syncthreads();
+  Real total = 0;
+  for (int i = 0; i < Threads / 32; ++i) total += sums[i];
+  return total;
+}
+
+// d_sink[h] = -sum over the head's rows of exp(sink - lse) * row_delta: the sink's weight, whose value is 0. A block a head.
+template <class Real> __device__ inline void sink_gradient(const attention_parameters& p, void* d_sink, Real unit) {
+  const index h = blockIdx.x;
+  const Real sink = static_cast<const Real*>(p.sink)[h];
+  Real sum = 0;
+  for (index i = threadIdx.x; i < p.batch * p.queries; i += 256) {
+    const index row = (i / p.queries * p.heads + h) * p.queries + i % p.queries;
+    sum -= real_exp(sink - static_cast<const Real*>(p.row_lse)[row] / unit) * static_cast<const Real*>(p.row_delta)[row];
+  }
+  sum = block_sum<256>(sum);
+  if (threadIdx.x == 0) static_cast<Real*>(d_sink)[h] = sum;
 }
 
 // row_lse = lse * unit, row_delta = rowsum(d_out * out) - d_lse. A warp a row; grid: any number of blocks of 256 threads.

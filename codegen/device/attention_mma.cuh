@@ -46,6 +46,13 @@ __device__ inline u32 visible_pairs(const attention_parameters& p, const Mask& m
   return bits;
 }
 
+// Row and column of element (n, e) of a thread's part of a score tile.
+struct pair_place {
+  index row, column;
+  __device__ pair_place(index first_row, index first_column, int n, int e)
+      : row(first_row + threadIdx.x % 32 / 4 + e / 2 * 8), column(first_column + n * 8 + threadIdx.x % 4 * 2 + e % 2) {}
+};
+
 __device__ inline float quad_max(float x) {
   x = fmax(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return fmax(x, __shfl_xor_sync(0xffffffffu, x, 2));
@@ -82,8 +89,8 @@ __device__ inline void store_rows(const float (&x)[M][4], const attention_tensor
 
 template <int D, int Dv> constexpr int forward_shared_bytes = (2 * attention_tile * padded<D> + attention_tile * padded<Dv>) * 2;
 
-template <class T, int D, int Dv, class Mask>
-__device__ inline void attention_forward(const attention_parameters& p, const Mask& mask) {
+template <class T, int D, int Dv, class Mask, class Score>
+__device__ inline void attention_forward(const attention_parameters& p, const Mask& mask, const Score& score) {
   constexpr int key_tiles = attention_tile / 8, value_tiles = Dv / 8;
   extern __shared__ uint4 shared[];
   T* Qs = reinterpret_cast<T*>(shared);
@@ -93,7 +100,7 @@ __device__ inline void attention_forward(const attention_parameters& p, const Ma
   const index b = at.b, h = at.h, g = h / (p.heads / p.key_heads), first_query = at.tile * attention_tile;
   const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * mma_rows;
   const T *K = head_data<const T>(p.K, b, g), *V = head_data<const T>(p.V, b, g);
-  const float scale = float(p.scale) * log2_e;
+  const float scale = Score::identity ? float(p.scale) * log2_e : float(p.scale);
 
   load_rows<attention_tile, D, padded<D>, mma_threads>(Qs, p.Q, head_data<const T>(p.Q, b, h), first_query, p.queries, p.head_dim);
   float O[value_tiles][4] = {};
@@ -112,7 +119,14 @@ __device__ inline void attention_forward(const attention_parameters& p, const Ma
 #pragma unroll
     for (int n = 0; n < key_tiles; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) s[n][e] = (visible >> (4 * n + e) & 1u) != 0 ? s[n][e] * scale : -infinity();
+      for (int e = 0; e < 4; ++e) {
+        float y = s[n][e] * scale;
+        if constexpr (!Score::identity) {
+          const pair_place at_pair(first_query + warp_row, first_key, n, e);
+          y = score.value(b, h, at_pair.row, at_pair.column, y) * log2_e;
+        }
+        s[n][e] = (visible >> (4 * n + e) & 1u) != 0 ? y : -infinity();
+      }
 
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -140,10 +154,10 @@ __device__ inline void attention_forward(const attention_parameters& p, const Ma
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float sum = quad_sum(total[half]);
-    factor[half] = sum == 0 ? 0.0f : 1.0f / sum;
+    const row_result<float> row(p, h, sum, sum == 0 ? -infinity() : largest[half] * ln_2 + real_log(sum));
+    factor[half] = row.factor;
     const index q = first_query + warp_row + lane / 4 + half * 8;
-    if (q < p.queries && lane % 4 == 0)
-      static_cast<float*>(p.lse)[(b * p.heads + h) * p.queries + q] = sum == 0 ? -infinity() : largest[half] * ln_2 + real_log(sum);
+    if (q < p.queries && lane % 4 == 0) static_cast<float*>(p.lse)[(b * p.heads + h) * p.queries + q] = row.lse;
   }
   store_rows(O, p.out, head_data<T>(p.out, b, h), first_query + warp_row, p.queries, 0, p.value_dim, factor[0], factor[1]);
 }
@@ -152,8 +166,8 @@ __device__ inline void attention_forward(const attention_parameters& p, const Ma
 
 template <int D, int Dv> constexpr int query_gradient_shared_bytes = (attention_tile + mma_shape<D, Dv>::key_step) * (padded<D> + padded<Dv>) * 2;
 
-template <class T, int D, int Dv, class Mask>
-__device__ inline void attention_query_gradient(const attention_parameters& p, const Mask& mask) {
+template <class T, int D, int Dv, class Mask, class Score>
+__device__ inline void attention_query_gradient(const attention_parameters& p, const Mask& mask, const Score& score) {
   constexpr int step = mma_shape<D, Dv>::key_step, key_tiles = step / 8, head_tiles = D / 8;
   extern __shared__ uint4 shared[];
   T* Qs = reinterpret_cast<T*>(shared);
@@ -164,7 +178,7 @@ __device__ inline void attention_query_gradient(const attention_parameters& p, c
   const index b = at.b, h = at.h, g = h / (p.heads / p.key_heads), first_query = at.tile * attention_tile;
   const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * mma_rows;
   const T *K = head_data<const T>(p.K, b, g), *V = head_data<const T>(p.V, b, g);
-  const float scale = float(p.scale) * log2_e;
+  const float scale = Score::identity ? float(p.scale) * log2_e : float(p.scale);
 
   load_rows<attention_tile, D, padded<D>, mma_threads>(Qs, p.Q, head_data<const T>(p.Q, b, h), first_query, p.queries, p.head_dim);
   load_rows<attention_tile, Dv, padded<Dv>, mma_threads>(dOs, p.d_out, head_data<const T>(p.d_out, b, h), first_query, p.queries, p.value_dim);
@@ -176,6 +190,7 @@ __device__ inline void attention_query_gradient(const attention_parameters& p, c
     delta[half] = q < p.queries ? static_cast<const float*>(p.row_delta)[row] : 0.0f;
   }
   float dQ[head_tiles][4] = {};
+  float held[Score::held + 1] = {};  // of elements that all pairs of a head share
 
   walk_tiles(p.lists, b, h, at.tile, tiles_of(p.keys), [&](index tile, bool full) {
 #pragma unroll 1
@@ -192,12 +207,26 @@ __device__ inline void attention_query_gradient(const attention_parameters& p, c
       for (int n = 0; n < key_tiles; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const float P = exp2f(s[n][e] * scale - lse[e / 2]);
-          s[n][e] = (visible >> (4 * n + e) & 1u) != 0 ? P * (dP[n][e] - delta[e / 2]) : 0.0f;
+          const bool kept = (visible >> (4 * n + e) & 1u) != 0;
+          const float x = s[n][e] * scale;
+          if constexpr (Score::identity) {
+            s[n][e] = kept ? exp2f(x - lse[e / 2]) * (dP[n][e] - delta[e / 2]) : 0.0f;
+          } else {
+            const pair_place at_pair(first_query + warp_row, first_key, n, e);
+            const float dy = exp2f(score.value(b, h, at_pair.row, at_pair.column, x) * log2_e - lse[e / 2]) * (dP[n][e] - delta[e / 2]);
+            s[n][e] = kept ? score.adjoint(b, h, at_pair.row, at_pair.column, x, dy) : 0.0f;
+            if (kept) score.gradient(b, h, at_pair.row, at_pair.column, x, dy, held);
+          }
         }
       multiply_columns<D>(dQ, s, Ks, 0, 0);
     }
   });
+  if constexpr (Score::held > 0)
+#pragma unroll
+    for (int i = 0; i < Score::held; ++i) {
+      const float sum = block_sum<mma_threads>(held[i]);
+      if (threadIdx.x == 0) score.add_held(i, b, h, sum);
+    }
   store_rows(dQ, p.dQ, head_data<T>(p.dQ, b, h), first_query + warp_row, p.queries, 0, p.head_dim, float(p.scale), float(p.scale));
 }
 
@@ -206,8 +235,8 @@ __device__ inline void attention_query_gradient(const attention_parameters& p, c
 template <int D, int Dv> constexpr int key_gradient_shared_bytes =
     (mma_shape<D, Dv>::key_tile + mma_shape<D, Dv>::query_step) * (padded<D> + padded<Dv>) * 2;
 
-template <class T, int D, int Dv, class Mask>
-__device__ inline void attention_key_gradient(const attention_parameters& p, const Mask& mask) {
+template <class T, int D, int Dv, class Mask, class Score>
+__device__ inline void attention_key_gradient(const attention_parameters& p, const Mask& mask, const Score& score) {
   using shape = mma_shape<D, Dv>;
   constexpr int step = shape::query_step, query_tiles = shape::query_part / 8, parts = shape::column_parts;
   constexpr int head_tiles = D / 8 / parts, value_tiles = Dv / 8 / parts, blocks_per_tile = attention_tile / shape::key_tile;
@@ -221,7 +250,7 @@ __device__ inline void attention_key_gradient(const attention_parameters& p, con
   const index b = at.b, g = at.h, group = p.heads / p.key_heads, first_key = at.tile * shape::key_tile;
   constexpr int key_warps = shape::key_tile / mma_rows;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warp_row = warp % key_warps * mma_rows, part = warp / key_warps;
-  const float scale = float(p.scale) * log2_e;
+  const float scale = Score::identity ? float(p.scale) * log2_e : float(p.scale);
 
   load_rows<shape::key_tile, D, padded<D>, mma_threads>(Ks, p.K, head_data<const T>(p.K, b, g), first_key, p.keys, p.head_dim);
   load_rows<shape::key_tile, Dv, padded<Dv>, mma_threads>(Vs, p.V, head_data<const T>(p.V, b, g), first_key, p.keys, p.value_dim);
@@ -255,8 +284,15 @@ __device__ inline void attention_key_gradient(const attention_parameters& p, con
             for (int e = 0; e < 4; ++e) {
               const int q = first + n * 8 + lane % 4 * 2 + e % 2;
               const bool kept = (visible >> (4 * n + e) & 1u) != 0;
-              P[n][e] = kept ? exp2f(P[n][e] * scale - lse[q]) : 0.0f;
-              dS[n][e] = kept ? P[n][e] * (dS[n][e] - delta[q]) : 0.0f;
+              const float x = P[n][e] * scale;
+              if constexpr (Score::identity) {
+                P[n][e] = kept ? exp2f(x - lse[q]) : 0.0f;
+                dS[n][e] = kept ? P[n][e] * (dS[n][e] - delta[q]) : 0.0f;
+              } else {
+                const pair_place at_pair(first_key + warp_row, first_query + first, n, e);
+                P[n][e] = kept ? exp2f(score.value(b, h, at_pair.column, at_pair.row, x) * log2_e - lse[q]) : 0.0f;
+                dS[n][e] = kept ? score.adjoint(b, h, at_pair.column, at_pair.row, x, P[n][e] * (dS[n][e] - delta[q])) : 0.0f;
+              }
             }
           multiply_columns<Dv>(dV, P, dOs, first, part * value_tiles * 8);
           multiply_columns<D>(dK, dS, Qs, first, part * head_tiles * 8);

@@ -68,11 +68,21 @@ __device__ inline void store_real_rows(const Real (&x)[Rows][Parts], const atten
         head[(first_row + r) * t.row_stride + (c * 32 + lane) * t.column_stride] = x[r][c] * factor[r];
 }
 
+// What the score function makes of the score of a pair; itself if there is none.
+template <class Real, class Score> __device__ inline Real score_of(const Score& score, index b, index h, index q, index kv, Real x) {
+  if constexpr (Score::identity) return x;
+  else return score.value(b, h, q, kv, x);
+}
+template <class Real, class Score> __device__ inline Real score_adjoint(const Score& score, index b, index h, index q, index kv, Real x, Real dy) {
+  if constexpr (Score::identity) return dy;
+  else return score.adjoint(b, h, q, kv, x, dy);
+}
+
 // ---- forward ------------------------------------------------------------------------------------------------------------
 
 // D and Dv: head dims padded to multiples of 32.
-template <class Real, int D, int Dv, class Mask>
-__device__ inline void attention_forward_real(const attention_parameters& p, const Mask& mask) {
+template <class Real, int D, int Dv, class Mask, class Score>
+__device__ inline void attention_forward_real(const attention_parameters& p, const Mask& mask, const Score& score) {
   constexpr int rows = real_rows<Real>, block_rows = real_warps * rows, stride = real_stride<D, Dv>, per_tile = attention_tile / block_rows;
   extern __shared__ uint4 shared[];
   Real* Qs = reinterpret_cast<Real*>(shared);
@@ -101,7 +111,7 @@ __device__ inline void attention_forward_real(const attention_parameters& p, con
       for (int r = 0; r < rows; ++r) {
         const index q = first_query + warp_row + r;
         const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv));
-        s[r] = kept ? s[r] * scale : hidden;
+        s[r] = kept ? score_of(score, b, h, q, kv, s[r] * scale) : hidden;
         const Real row_largest = fmax(largest[r], warp_max(s[r]));
         const Real base = row_largest == hidden ? Real(0) : row_largest;  // keeps exp(-inf - -inf) from being NaN
         const Real rescale = real_exp(largest[r] - base);
@@ -118,17 +128,18 @@ __device__ inline void attention_forward_real(const attention_parameters& p, con
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
     const Real sum = warp_sum(total[r]);
-    factor[r] = sum == 0 ? Real(0) : 1 / sum;
+    const row_result<Real> row(p, h, sum, sum == 0 ? hidden : largest[r] + real_log(sum));
+    factor[r] = row.factor;
     const index q = first_query + warp_row + r;
-    if (q < p.queries && lane == 0) static_cast<Real*>(p.lse)[(b * p.heads + h) * p.queries + q] = sum == 0 ? hidden : largest[r] + real_log(sum);
+    if (q < p.queries && lane == 0) static_cast<Real*>(p.lse)[(b * p.heads + h) * p.queries + q] = row.lse;
   }
   store_real_rows(O, p.out, head_data<Real>(p.out, b, h), first_query + warp_row, p.queries, p.value_dim, factor);
 }
 
 // ---- backward -------------------------------------------------------------------------------------------------------------
 
-template <class Real, int D, int Dv, class Mask>
-__device__ inline void attention_query_gradient_real(const attention_parameters& p, const Mask& mask) {
+template <class Real, int D, int Dv, class Mask, class Score>
+__device__ inline void attention_query_gradient_real(const attention_parameters& p, const Mask& mask, const Score& score) {
   constexpr int rows = real_rows<Real>, block_rows = real_warps * rows, stride = real_stride<D, Dv>, per_tile = attention_tile / block_rows;
   extern __shared__ uint4 shared[];
   Real* Qs = reinterpret_cast<Real*>(shared);
@@ -141,6 +152,7 @@ __device__ inline void attention_query_gradient_real(const attention_parameters&
   load_rows<block_rows, D, D, real_threads>(Qs, p.Q, head_data<const Real>(p.Q, b, h), first_query, p.queries, p.head_dim);
   load_rows<block_rows, Dv, Dv, real_threads>(dOs, p.d_out, head_data<const Real>(p.d_out, b, h), first_query, p.queries, p.value_dim);
   Real dQ[rows][D / 32] = {}, lse[rows], delta[rows], factor[rows];
+  Real held[Score::held + 1] = {};  // of elements that all pairs of a head share
   for (int r = 0; r < rows; ++r) {
     const index q = first_query + warp_row + r, row = (b * p.heads + h) * p.queries + q;
     lse[r] = q < p.queries ? static_cast<const Real*>(p.row_lse)[row] : Real(infinity());
@@ -166,16 +178,25 @@ __device__ inline void attention_query_gradient_real(const attention_parameters&
       for (int r = 0; r < rows; ++r) {
         const index q = first_query + warp_row + r;
         const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv));
-        s[r] = kept ? real_exp(s[r] * scale - lse[r]) * (dP[r] - delta[r]) : Real(0);
+        const Real x = s[r] * scale, dy = real_exp(score_of(score, b, h, q, kv, x) - lse[r]) * (dP[r] - delta[r]);
+        s[r] = kept ? score_adjoint(score, b, h, q, kv, x, dy) : Real(0);
+        if constexpr (!Score::identity)
+          if (kept) score.gradient(b, h, q, kv, x, dy, held);
       }
       add_weighted<stride>(dQ, s, buffer);
     }
   });
+  if constexpr (Score::held > 0)
+#pragma unroll
+    for (int i = 0; i < Score::held; ++i) {
+      const Real sum = block_sum<real_threads>(held[i]);
+      if (threadIdx.x == 0) score.add_held(i, b, h, sum);
+    }
   store_real_rows(dQ, p.dQ, head_data<Real>(p.dQ, b, h), first_query + warp_row, p.queries, p.head_dim, factor);
 }
 
-template <class Real, int D, int Dv, class Mask>
-__device__ inline void attention_key_gradient_real(const attention_parameters& p, const Mask& mask) {
+template <class Real, int D, int Dv, class Mask, class Score>
+__device__ inline void attention_key_gradient_real(const attention_parameters& p, const Mask& mask, const Score& score) {
   constexpr int rows = real_rows<Real>, block_rows = real_warps * rows, stride = real_stride<D, Dv>, per_tile = attention_tile / block_rows;
   extern __shared__ uint4 shared[];
   Real* Ks = reinterpret_cast<Real*>(shared);
@@ -212,8 +233,9 @@ __device__ inline void attention_key_gradient_real(const attention_parameters& p
         for (int r = 0; r < rows; ++r) {
           const index kv = first_key + warp_row + r;
           const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv));
-          s[r] = kept ? real_exp(s[r] * scale - lse) : Real(0);
-          dP[r] = kept ? s[r] * (dP[r] - delta) : Real(0);
+          const Real x = s[r] * scale;
+          s[r] = kept ? real_exp(score_of(score, b, h, q, kv, x) - lse) : Real(0);
+          dP[r] = kept ? score_adjoint(score, b, h, q, kv, x, s[r] * (dP[r] - delta)) : Real(0);
         }
         add_weighted<stride>(dV, s, buffer);
         __syncthreads();

@@ -52,6 +52,8 @@ refuses 2 E-ARG train_drafter --loss none "${out[@]}"
 refuses 2 E-ARG speculate --prompts -1
 refuses 2 E-ARG-DEVICE train_target --device tpu "${out[@]}"
 refuses 2 E-ARG-DEVICE train_target --device cuda:x "${out[@]}"
+refuses 2 E-ARG-DEVICE train_target --device cuda: "${out[@]}"
+refuses 2 E-ARG train_target --steps 0x10 "${out[@]}"
 refuses 2 E-ARG-DTYPE train_drafter --dtype f8 "${out[@]}"
 refuses 2 E-ARG-START train_drafter "${tiny_drafter[@]}" --start-layers 9 "${out[@]}"
 refuses 2 E-ARG-TAPS train_drafter "${small_drafter[@]}" --steps 3 --taps 2 "${out[@]}"  # of a target of two layers
@@ -105,6 +107,10 @@ sed -i 's/"num_hidden_layers": *[0-9]*/"num_hidden_layers": -2/' "$folder/config
 refuses 3 'E-MODEL-CONFIG' train_drafter --target "$folder" "${out[@]}"
 printf '{"hidden_size": 128' >"$folder/config.json"
 refuses 3 'E-JSON-[A-Z]*' train_drafter --target "$folder" "${out[@]}"
+folder=$(damaged few_tokens)
+sed -i 's/"vocab_size": *[0-9]*/"vocab_size": 256/' "$folder/config.json"
+refuses 3 E-MODEL-CONFIG train_drafter --target "$folder" "${out[@]}"
+says '257 tokens or more'
 refuses 3 E-FILE-OPEN train_drafter --target "$work/missing" "${out[@]}"
 refuses 3 E-FILE-OPEN speculate --drafter "$work/missing"
 refuses 3 'E-MODEL-CONFIG' speculate --drafter examples/data/target  # a target is no drafter

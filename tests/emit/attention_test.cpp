@@ -4,6 +4,7 @@
 
 #include <samite/emit/attention.hpp>
 #include <samite/mask.hpp>
+#include <samite/score/bias.hpp>
 
 #include "support/kernels.hpp"
 #include "support/skip.hpp"
@@ -63,9 +64,9 @@ TEST_CASE("the attention text names its mask and one kernel for each pass") {
   const attention_kernel_options o{bf16, 80, 96, &mask.program()};
   const kernel_text forward = emit_attention_forward(o), gradient = emit_attention_gradient(o);
   CHECK(forward.name == "attention_forward_bf16_d80_v96");
-  CHECK(forward.text.find("attention_forward<bf16, 80, 96>(p, mask)") != std::string::npos);
+  CHECK(forward.text.find("attention_forward<bf16, 80, 96>(p, mask, score)") != std::string::npos);
   CHECK(forward.text.find("table 0[%") != std::string::npos);
-  CHECK(gradient.text.find("attention_key_gradient<bf16, 80, 96>(p, mask)") != std::string::npos);
+  CHECK(gradient.text.find("attention_key_gradient<bf16, 80, 96>(p, mask, score)") != std::string::npos);
   CHECK(gradient.text.find("attention_prepare") != std::string::npos);
   CHECK(emit_attention_forward({f32, 64, 64, nullptr}).text.find("every pair") != std::string::npos);
 }
@@ -81,6 +82,36 @@ TEST_CASE("attention kernels compile for every served architecture without a spi
       CHECK(spills_of(emit_attention_gradient(o), arch) == "");
     }
   }
+}
+
+TEST_CASE("attention kernels with score functions compile for every served architecture without a spill") {
+  SKIP_IF(!nvrtc_available(), nvrtc_missing_reason());
+  using namespace symbols;
+  graph g;
+  const value slopes = g.input("slopes", f32, {8}), bias = g.input("bias", bf16, {8, 65});
+  const any_score capped(30.0 * tanh((score + table(slopes)[h] * (kv - q)) / 30.0)), relative = relative_bias(bias, 32);
+  using kernel_case = std::tuple<dtype, index_t, const char*, const any_score*>;
+  for (const auto& [type, head, arch, function] : {kernel_case{bf16, 64, "sm_80", &capped}, {bf16, 128, "sm_90a", &relative}, {f32, 64, "sm_120", &relative}, {f64, 64, "sm_90a", &capped}}) {
+    const attention_kernel_options o{type, head, head, nullptr, function->shared_program().get(), {function == &capped ? f32 : bf16}};
+    const char* target = arch;
+    CAPTURE(target);
+    CHECK(spills_of(emit_attention_forward(o), target) == "");
+    CHECK(spills_of(emit_attention_gradient(o), target) == "");
+  }
+}
+
+TEST_CASE("a score function's text holds its value, its adjoint, and a sum for each element that pairs share") {
+  using namespace symbols;
+  graph g;
+  const value slopes = g.input("slopes", f32, {8});
+  const any_score s(score + table(slopes)[h] * (kv - q) + table(slopes)[q % 8]);
+  const std::vector<dtype> types{f32};
+  const std::string text = score_text(*s.shared_program(), types, false);
+  CHECK(text.find("using real = float;") != std::string::npos);
+  CHECK(text.find("static constexpr int held = 1;") != std::string::npos);
+  CHECK(text.find("element<real, f32>(tensors[0], h, 0, 0)") != std::string::npos);
+  CHECK(text.find("__noinline__ void scatter") != std::string::npos);
+  CHECK(score_text(*any_score(score * 2.0).shared_program(), {}, true).find("scatter") == std::string::npos);
 }
 
 TEST_CASE("attention kernels for the widest heads compile without a spill") {

@@ -88,6 +88,7 @@ TEST_CASE("messages name a node by its label, and leave an empty one out") {
   const value x = g.input("x", f32, {2, 3}), w = g.input("w", f32, {2, 3}), other = h.input("other", f32, {3, 2});
   CHECK(unlike("E-SHAPE-INNER", {"matmul: the inner"}, [&] { matmul(x, w); }) == "");
   CHECK(unlike("E-SHAPE-INNER", {"matmul \"up\": the inner"}, [&] { matmul(x, w, {.label = "up"}); }) == "");
+  CHECK(unlike("E-SHAPE-INNER", {"linear \"up\": x is [2,3] and w is [3,2]"}, [&] { linear(x, g.input("u", f32, {3, 2}), "up"); }) == "");
   CHECK(unlike("E-DTYPE-OPERANDS", {"matmul: a is"}, [&] { matmul(x, g.input("i", i32, {3, 2})); }) == "");
   CHECK(unlike("E-GRAPH-OWNER", {"the matmul node \"up\" was given"}, [&] { matmul(x, other, {.label = "up"}); }) == "");
   CHECK(unlike("E-GRAPH-OWNER", {"a matmul node was given"}, [&] { matmul(x, other); }) == "");

@@ -12,7 +12,6 @@
 #include <samite/testing/compare.hpp>
 #include <samite/testing/oracle.hpp>
 #include <samite/runtime/cuda_driver.hpp>
-#include <samite/score/scale.hpp>
 
 #include "support/gpu.hpp"
 #include "support/raised.hpp"
@@ -239,17 +238,4 @@ TEST_CASE("gpu attention: heads beyond 256 channels are refused, naming the size
   executor run(make_plan(g, device::cuda()));
   run.bind("Q", tensor(bf16, {1, 1, 4, 264}));
   CHECK(unlike("E-ATTN-HEAD-DIM", {"\"wide\"", "264"}, [&] { run.step(); }) == "");
-}
-
-TEST_CASE("gpu attention: score functions and sinks are refused, naming the attention") {
-  SKIP_IF(!cuda_available(), cuda_missing_reason());
-  graph g;
-  const value Q = g.input("Q", f32, {1, 2, 8, 16});
-  g.output("out", contiguous(attention(Q, Q, Q, {.score = softcap(30.0), .label = "capped"}).out));
-  CHECK(unlike("E-GPU-SCORE", {"\"capped\""}, [&] {
-          executor run(make_plan(g, device::cuda()));
-          run.bind("Q", tensor(f32, {1, 2, 8, 16}));
-          run.step();
-          run.output("out");
-        }) == "");
 }

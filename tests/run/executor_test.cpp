@@ -37,6 +37,7 @@ TEST_CASE("building a graph refuses names, owners and constants that don't fit")
   graph g, other;
   const value x = g.input("x", f32, {2, 3});
   CHECK(unlike("E-GRAPH-NAME", {"\"x\"", "unique"}, [&] { g.parameter("x", f32, {1}); }) == "");
+  CHECK(unlike("E-GRAPH-NAME", {"empty name"}, [&] { g.input("", f32, {1}); }) == "");
   g.output("y", x);
   CHECK(unlike("E-GRAPH-NAME", {"output(\"y\")"}, [&] { g.output("y", x); }) == "");
   CHECK(unlike("E-GRAPH-OWNER", {"another graph"}, [&] { concat({x, other.input("x", f32, {2, 3})}, 0); }) == "");
@@ -84,6 +85,8 @@ TEST_CASE("attention, expressions and rope refuse what they can't compute") {
   CHECK(unlike("E-ATTN-SHAPE", {"[1,2,7,8]", "[1,2,6,6]"}, [&] { attention(q, k, qkv("v_short", {1, 2, 6, 6})); }) == "");
   CHECK(unlike("E-ATTN-SHAPE", {}, [&] { attention(q, qkv("k_wide", {1, 2, 7, 9}), v); }) == "");
   CHECK(unlike("E-ATTN-SHAPE", {"numbers"}, [&] { const dim d = tokens(8, "d"); attention(qkv("qd", {1, 2, 3, d}), qkv("kd", {1, 2, 3, d}), qkv("vd", {1, 2, 3, 4})); }) == "");
+  CHECK(unlike("E-ATTN-SHAPE", {"at least 1"}, [&] { attention(qkv("q_flat", {1, 4, 5, 0}), qkv("k_flat", {1, 2, 7, 0}), v); }) == "");
+  CHECK(unlike("E-ATTN-SCALE", {"nan"}, [&] { attention(q, k, v, {.scale = std::nan("")}); }) == "");
   CHECK(unlike("E-DTYPE-OPERANDS", {"q is f32", "v is f64"}, [&] { attention(q, k, qkv("v64", {1, 2, 7, 6}, f64)); }) == "");
   CHECK(unlike("E-EXPR-EMPTY", {"no tensor"}, [&] { let(column() * 2.0); }) == "");
   CHECK(unlike("E-EXPR-SELECT", {"condition is a number"}, [&] { let(select(q + 0.0, 1.0, 2.0)); }) == "");
@@ -97,6 +100,7 @@ TEST_CASE("gradients refuse losses that are not one number and nodes without a r
   const value x = g.parameter("x", f32, {2, 3}), ids = g.input("ids", i32, {1});
   CHECK(unlike("E-GRAPH-LOSS", {"f32 [2,3]"}, [&] { gradient(x, {x}); }) == "");
   CHECK(unlike("E-GRAPH-LOSS", {"i32"}, [&] { gradient(ids, {x}); }) == "");
+  CHECK(unlike("E-GRAPH-LOSS", {"i32", "whole numbers"}, [&] { gradient(total(x), {ids}); }) == "");
   const value state = g.state("s", f32, {2, 3});
   CHECK(unlike("E-GRAPH-GRADIENT", {"assign", "stop_gradient"}, [&] { gradient(total(square(assign(state, x))), {x}); }) == "");
   graph h;
@@ -128,6 +132,22 @@ TEST_CASE("plans refuse graphs whose promises are broken and values that no memo
   const value a = huge.input("a", f32, {index_t(1) << 31, 1}), b = huge.input("b", f32, {1, index_t(1) << 31});
   huge.output("y", let(a + b));
   CHECK(unlike("E-SHAPE-OVERFLOW", {"2^62"}, [&] { make_plan(huge); }) == "");
+}
+
+TEST_CASE("a plan holds the graph as it was: the graph may grow or end before the plan runs") {
+  std::optional<executor> run;
+  {
+    graph g;
+    const value x = g.input("x", f32, {2, 3});
+    g.output("y", let(2.0 * x));
+    run.emplace(make_plan(g));
+    g.output("z", let(x + g.input("late", f32, {2, 3})));
+    CHECK(unlike("E-RUN-NAME", {"bind(\"late\")", "it had x when the plan was made"}, [&] { run->bind("late", numbers({2, 3})); }) == "");
+  }
+  run->bind("x", numbers({2, 3}));
+  run->step();
+  CHECK(run->output("y").data<float>()[5] == 2 * numbers({2, 3}).data<float>()[5]);
+  CHECK(unlike("E-RUN-NAME", {"output(\"z\")", "before make_plan"}, [&] { run->output("z"); }) == "");
 }
 
 TEST_CASE("binding refuses tensors that the graph did not declare") {

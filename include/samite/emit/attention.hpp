@@ -2,8 +2,10 @@
 #pragma once
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include <samite/emit/predicate.hpp>
+#include <samite/emit/score.hpp>
 
 namespace samite {
 
@@ -12,6 +14,8 @@ struct attention_kernel_options {
   dtype type = dtype::bf16;
   index_t head_dim = 64, value_dim = 64;  // at most attention_head_limit
   const program* mask = nullptr;          // null keeps every pair
+  const program* score = nullptr;         // null is the identity
+  std::vector<dtype> score_types{};       // of the tensors that the score function reads
 };
 
 inline constexpr index_t attention_head_limit = 256;
@@ -47,10 +51,11 @@ attention_launch attention_key_gradient_launch(const attention_kernel_options& o
 
 /// A unit with the kernel of attention_forward_launch.
 ///
-/// errors  E-EMIT-OP if the mask is not made of integers
+/// errors  E-EMIT-OP if the mask is not made of integers, or the score function of what a pair has
 kernel_text emit_attention_forward(const attention_kernel_options& o);
 
-/// A unit with three kernels: attention_prepare, which runs first, and those of the two gradient launches.
+/// A unit with attention_prepare, which runs first, the kernels of the two gradient launches, attention_sink_gradient, and with a score
+/// function that reads tensors attention_sums, which runs last, once for each of them.
 kernel_text emit_attention_gradient(const attention_kernel_options& o);
 
 }  // namespace samite

@@ -26,16 +26,21 @@ inline std::string attention_head_text(const attention_kernel_options& o, const 
   if (o.mask == nullptr) out += "//   every pair\n";
   else out += program_comment(*o.mask, used_nodes(*o.mask), [](const node&) { return std::string("operand"); });
   if (o.mask != nullptr) out += concat_text("//   keep = %", o.mask->roots[0], "\n");
+  if (o.score != nullptr) {
+    out += "// score function:\n" + program_comment(*o.score, used_nodes(*o.score), [](const node&) { return std::string("operand"); });
+    out += concat_text("//   score = %", o.score->roots[0], "\n");
+  }
   out += concat_text("#include \"", pad.real ? "attention_real.cuh" : "attention_mma.cuh", "\"\n\nnamespace samite {\n\n");
-  return out + mask_text(o.mask);
+  out += mask_text(o.mask);
+  return out + (o.score != nullptr ? score_text(*o.score, o.score_types, o.type == dtype::f64) : std::string("using score_function = no_score;\n\n"));
 }
 
 inline std::string attention_entry(const attention_kernel_options& o, const attention_launch& kernel, const char* function) {
   const attention_padding pad(o);
   const char* element = o.type == dtype::f32 ? "float" : o.type == dtype::f64 ? "double" : name_of(o.type);
   return concat_text("extern \"C\" __global__ void __launch_bounds__(", kernel.threads, ", 1) ", kernel.name,
-                     "(const __grid_constant__ attention_parameters p, const __grid_constant__ keep_mask mask) {\n  ", function, pad.real ? "_real" : "", "<", element, ", ", pad.D,
-                     ", ", pad.Dv, ">(p, mask);\n}\n\n");
+                     "(const __grid_constant__ attention_parameters p, const __grid_constant__ keep_mask mask,\n    const __grid_constant__ score_function score) {\n  ", function, pad.real ? "_real" : "", "<", element, ", ", pad.D,
+                     ", ", pad.Dv, ">(p, mask, score);\n}\n\n");
 }
 
 // The sizes below are those of attention_mma.cuh and attention_real.cuh; tests/emit/attention_test.cpp has the compiler compare them.
@@ -81,8 +86,14 @@ SAMITE_IMPL kernel_text emit_attention_gradient(const attention_kernel_options& 
   const char* element = o.type == dtype::f32 ? "float" : o.type == dtype::f64 ? "double" : name_of(o.type);
   std::string out = detail::attention_head_text(o, "gradient") + detail::attention_entry(o, queries, "attention_query_gradient") +
                     detail::attention_entry(o, keys, "attention_key_gradient");
-  out += concat_text("extern \"C\" __global__ void __launch_bounds__(256) attention_prepare(const __grid_constant__ attention_parameters p) {\n  prepare_gradient<", element, ">(p, ",
-                     pad.real ? concat_text(element, "(1)") : "log2_e", ");\n}\n\n");
+  const std::string unit = pad.real ? concat_text(element, "(1)") : std::string("log2_e");
+  const char* real = o.type == dtype::f64 ? "double" : "float";
+  const auto helper = [&](const char* name, const char* parameters, const std::string& call) {
+    out += concat_text("extern \"C\" __global__ void __launch_bounds__(256) ", name, "(", parameters, ") {\n  ", call, ";\n}\n\n");
+  };
+  helper("attention_prepare", "const __grid_constant__ attention_parameters p", concat_text("prepare_gradient<", element, ">(p, ", unit, ")"));
+  helper("attention_sink_gradient", "const __grid_constant__ attention_parameters p, void* d_sink", concat_text("sink_gradient<", real, ">(p, d_sink, ", unit, ")"));
+  if (!o.score_types.empty()) helper("attention_sums", "const i64* words, void* out, index elements", concat_text("finish_sums(words, static_cast<", real, "*>(out), elements)"));
   return {queries.name, out + "}  // namespace samite\n"};
 }
 

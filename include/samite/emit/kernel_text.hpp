@@ -53,11 +53,12 @@ std::string program_comment(const program& p, const std::vector<char>& used, Lea
       case op::argument: out += concat_text("argument ", n.imm); break;
       case op::operand: out += leaf(n); break;
       default: {
-        out += n.code == op::gather ? concat_text("table ", n.imm, "[") : concat_text(op_name(n.code), "(");
+        const bool element = n.code == op::gather || n.code == op::lookup;
+        out += element ? concat_text(n.code == op::gather ? "table " : "tensor ", n.imm, "[") : concat_text(op_name(n.code), "(");
         for (int k = 0; k < 3 && n.operands[k] != no_node; ++k) out += concat_text(k == 0 ? "%" : ", %", n.operands[k]);
         if (n.code == op::roll) out += concat_text(", by ", n.imm);
         if (n.code == op::round_to) out += concat_text(", ", name_of(dtype(n.imm)));
-        out += n.code == op::gather ? "]" : ")";
+        out += element ? "]" : ")";
       }
     }
     out += "\n";

@@ -18,6 +18,7 @@ inline constexpr device_source device_sources[] = {
 // classed. Tails: rows past the end are loaded as zeros and never stored; pairs past the end count as hidden.
 #pragma once
 #include "core.cuh"
+#include "score.cuh"
 
 namespace samite {
 
@@ -49,6 +50,7 @@ struct attention_parameters {
   const void* d_lse;  // or null
   void* row_lse;      // scratch: lse in the units of the backward kernel, +infinity in rows without a kept key
   void* row_delta;    // scratch
+  const void* sink;   // or null: a logit a head [H], fp32 (fp64 for f64 tensors)
   index batch, heads, key_heads, queries, keys;
   i32 head_dim, value_dim;
   double scale;
@@ -109,6 +111,49 @@ __device__ inline void load_rows(T* shared, const attention_tensor& t, const T* 
     if (first + row < length && column < columns) x = head[(first + row) * t.row_stride + column * t.column_stride];
     shared[row * Stride + column] = x;
   }
+}
+
+// log(exp(a) + exp(b)).
+template <class Real> __device__ inline Real log_of_sum(Real a, Real b) {
+  const Real top = fmax(a, b);
+  return top == Real(-infinity()) ? top : top + real_log(real_exp(a - top) + real_exp(b - top));
+}
+
+// A row's log-sum-exp and the factor of its weighted values, of the sum over the keys and its logarithm: a sink takes part in the
+// softmax without a value of its own.
+// source  Xiao et al. 2023, arXiv:2309.17453, section 3.2; as a learned logit: OpenAI 2025, gpt-oss model card, section 2
+template <class Real> struct row_result {
+  Real lse, factor;
+  __device__ row_result(const attention_parameters& p, index h, Real sum, Real log_sum) : lse(log_sum), factor(sum == 0 ? Real(0) : 1 / sum) {
+    if (p.sink == nullptr) return;
+    lse = log_of_sum(log_sum, static_cast<const Real*>(p.sink)[h]);
+    if (sum != 0) factor *= real_exp(log_sum - lse);
+  }
+};
+
+// The sum over the block, in thread 0, in an order that does not change.
+template <int Threads, class Real> __device__ inline Real block_sum(Real x) {
+  __shared__ Real sums[Threads / 32];
+  for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
+  __syncthreads();  // the sums before have been read
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  __syncthreads();
+  Real total = 0;
+  for (int i = 0; i < Threads / 32; ++i) total += sums[i];
+  return total;
+}
+
+// d_sink[h] = -sum over the head's rows of exp(sink - lse) * row_delta: the sink's weight, whose value is 0. A block a head.
+template <class Real> __device__ inline void sink_gradient(const attention_parameters& p, void* d_sink, Real unit) {
+  const index h = blockIdx.x;
+  const Real sink = static_cast<const Real*>(p.sink)[h];
+  Real sum = 0;
+  for (index i = threadIdx.x; i < p.batch * p.queries; i += 256) {
+    const index row = (i / p.queries * p.heads + h) * p.queries + i % p.queries;
+    sum -= real_exp(sink - static_cast<const Real*>(p.row_lse)[row] / unit) * static_cast<const Real*>(p.row_delta)[row];
+  }
+  sum = block_sum<256>(sum);
+  if (threadIdx.x == 0) static_cast<Real*>(d_sink)[h] = sum;
 }
 
 // row_lse = lse * unit, row_delta = rowsum(d_out * out) - d_lse. A warp a row; grid: any number of blocks of 256 threads.
@@ -182,6 +227,13 @@ __device__ inline u32 visible_pairs(const attention_parameters& p, const Mask& m
   return bits;
 }
 
+// Row and column of element (n, e) of a thread's part of a score tile.
+struct pair_place {
+  index row, column;
+  __device__ pair_place(index first_row, index first_column, int n, int e)
+      : row(first_row + threadIdx.x % 32 / 4 + e / 2 * 8), column(first_column + n * 8 + threadIdx.x % 4 * 2 + e % 2) {}
+};
+
 __device__ inline float quad_max(float x) {
   x = fmax(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return fmax(x, __shfl_xor_sync(0xffffffffu, x, 2));
@@ -218,8 +270,8 @@ __device__ inline void store_rows(const float (&x)[M][4], const attention_tensor
 
 template <int D, int Dv> constexpr int forward_shared_bytes = (2 * attention_tile * padded<D> + attention_tile * padded<Dv>) * 2;
 
-template <class T, int D, int Dv, class Mask>
-__device__ inline void attention_forward(const attention_parameters& p, const Mask& mask) {
+template <class T, int D, int Dv, class Mask, class Score>
+__device__ inline void attention_forward(const attention_parameters& p, const Mask& mask, const Score& score) {
   constexpr int key_tiles = attention_tile / 8, value_tiles = Dv / 8;
   extern __shared__ uint4 shared[];
   T* Qs = reinterpret_cast<T*>(shared);
@@ -229,7 +281,7 @@ __device__ inline void attention_forward(const attention_parameters& p, const Ma
   const index b = at.b, h = at.h, g = h / (p.heads / p.key_heads), first_query = at.tile * attention_tile;
   const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * mma_rows;
   const T *K = head_data<const T>(p.K, b, g), *V = head_data<const T>(p.V, b, g);
-  const float scale = float(p.scale) * log2_e;
+  const float scale = Score::identity ? float(p.scale) * log2_e : float(p.scale);
 
   load_rows<attention_tile, D, padded<D>, mma_threads>(Qs, p.Q, head_data<const T>(p.Q, b, h), first_query, p.queries, p.head_dim);
   float O[value_tiles][4] = {};
@@ -248,7 +300,14 @@ __device__ inline void attention_forward(const attention_parameters& p, const Ma
 #pragma unroll
     for (int n = 0; n < key_tiles; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) s[n][e] = (visible >> (4 * n + e) & 1u) != 0 ? s[n][e] * scale : -infinity();
+      for (int e = 0; e < 4; ++e) {
+        float y = s[n][e] * scale;
+        if constexpr (!Score::identity) {
+          const pair_place at_pair(first_query + warp_row, first_key, n, e);
+          y = score.value(b, h, at_pair.row, at_pair.column, y) * log2_e;
+        }
+        s[n][e] = (visible >> (4 * n + e) & 1u) != 0 ? y : -infinity();
+      }
 
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -276,10 +335,10 @@ __device__ inline void attention_forward(const attention_parameters& p, const Ma
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float sum = quad_sum(total[half]);
-    factor[half] = sum == 0 ? 0.0f : 1.0f / sum;
+    const row_result<float> row(p, h, sum, sum == 0 ? -infinity() : largest[half] * ln_2 + real_log(sum));
+    factor[half] = row.factor;
     const index q = first_query + warp_row + lane / 4 + half * 8;
-    if (q < p.queries && lane % 4 == 0)
-      static_cast<float*>(p.lse)[(b * p.heads + h) * p.queries + q] = sum == 0 ? -infinity() : largest[half] * ln_2 + real_log(sum);
+    if (q < p.queries && lane % 4 == 0) static_cast<float*>(p.lse)[(b * p.heads + h) * p.queries + q] = row.lse;
   }
   store_rows(O, p.out, head_data<T>(p.out, b, h), first_query + warp_row, p.queries, 0, p.value_dim, factor[0], factor[1]);
 }
@@ -288,8 +347,8 @@ __device__ inline void attention_forward(const attention_parameters& p, const Ma
 
 template <int D, int Dv> constexpr int query_gradient_shared_bytes = (attention_tile + mma_shape<D, Dv>::key_step) * (padded<D> + padded<Dv>) * 2;
 
-template <class T, int D, int Dv, class Mask>
-__device__ inline void attention_query_gradient(const attention_parameters& p, const Mask& mask) {
+template <class T, int D, int Dv, class Mask, class Score>
+__device__ inline void attention_query_gradient(const attention_parameters& p, const Mask& mask, const Score& score) {
   constexpr int step = mma_shape<D, Dv>::key_step, key_tiles = step / 8, head_tiles = D / 8;
   extern __shared__ uint4 shared[];
   T* Qs = reinterpret_cast<T*>(shared);
@@ -300,7 +359,7 @@ __device__ inline void attention_query_gradient(const attention_parameters& p, c
   const index b = at.b, h = at.h, g = h / (p.heads / p.key_heads), first_query = at.tile * attention_tile;
   const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * mma_rows;
   const T *K = head_data<const T>(p.K, b, g), *V = head_data<const T>(p.V, b, g);
-  const float scale = float(p.scale) * log2_e;
+  const float scale = Score::identity ? float(p.scale) * log2_e : float(p.scale);
 
   load_rows<attention_tile, D, padded<D>, mma_threads>(Qs, p.Q, head_data<const T>(p.Q, b, h), first_query, p.queries, p.head_dim);
   load_rows<attention_tile, Dv, padded<Dv>, mma_threads>(dOs, p.d_out, head_data<const T>(p.d_out, b, h), first_query, p.queries, p.value_dim);
@@ -312,6 +371,7 @@ __device__ inline void attention_query_gradient(const attention_parameters& p, c
     delta[half] = q < p.queries ? static_cast<const float*>(p.row_delta)[row] : 0.0f;
   }
   float dQ[head_tiles][4] = {};
+  float held[Score::held + 1] = {};  // of elements that all pairs of a head share
 
   walk_tiles(p.lists, b, h, at.tile, tiles_of(p.keys), [&](index tile, bool full) {
 #pragma unroll 1
@@ -328,12 +388,26 @@ __device__ inline void attention_query_gradient(const attention_parameters& p, c
       for (int n = 0; n < key_tiles; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const float P = exp2f(s[n][e] * scale - lse[e / 2]);
-          s[n][e] = (visible >> (4 * n + e) & 1u) != 0 ? P * (dP[n][e] - delta[e / 2]) : 0.0f;
+          const bool kept = (visible >> (4 * n + e) & 1u) != 0;
+          const float x = s[n][e] * scale;
+          if constexpr (Score::identity) {
+            s[n][e] = kept ? exp2f(x - lse[e / 2]) * (dP[n][e] - delta[e / 2]) : 0.0f;
+          } else {
+            const pair_place at_pair(first_query + warp_row, first_key, n, e);
+            const float dy = exp2f(score.value(b, h, at_pair.row, at_pair.column, x) * log2_e - lse[e / 2]) * (dP[n][e] - delta[e / 2]);
+            s[n][e] = kept ? score.adjoint(b, h, at_pair.row, at_pair.column, x, dy) : 0.0f;
+            if (kept) score.gradient(b, h, at_pair.row, at_pair.column, x, dy, held);
+          }
         }
       multiply_columns<D>(dQ, s, Ks, 0, 0);
     }
   });
+  if constexpr (Score::held > 0)
+#pragma unroll
+    for (int i = 0; i < Score::held; ++i) {
+      const float sum = block_sum<mma_threads>(held[i]);
+      if (threadIdx.x == 0) score.add_held(i, b, h, sum);
+    }
   store_rows(dQ, p.dQ, head_data<T>(p.dQ, b, h), first_query + warp_row, p.queries, 0, p.head_dim, float(p.scale), float(p.scale));
 }
 
@@ -342,8 +416,8 @@ __device__ inline void attention_query_gradient(const attention_parameters& p, c
 template <int D, int Dv> constexpr int key_gradient_shared_bytes =
     (mma_shape<D, Dv>::key_tile + mma_shape<D, Dv>::query_step) * (padded<D> + padded<Dv>) * 2;
 
-template <class T, int D, int Dv, class Mask>
-__device__ inline void attention_key_gradient(const attention_parameters& p, const Mask& mask) {
+template <class T, int D, int Dv, class Mask, class Score>
+__device__ inline void attention_key_gradient(const attention_parameters& p, const Mask& mask, const Score& score) {
   using shape = mma_shape<D, Dv>;
   constexpr int step = shape::query_step, query_tiles = shape::query_part / 8, parts = shape::column_parts;
   constexpr int head_tiles = D / 8 / parts, value_tiles = Dv / 8 / parts, blocks_per_tile = attention_tile / shape::key_tile;
@@ -357,7 +431,7 @@ __device__ inline void attention_key_gradient(const attention_parameters& p, con
   const index b = at.b, g = at.h, group = p.heads / p.key_heads, first_key = at.tile * shape::key_tile;
   constexpr int key_warps = shape::key_tile / mma_rows;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warp_row = warp % key_warps * mma_rows, part = warp / key_warps;
-  const float scale = float(p.scale) * log2_e;
+  const float scale = Score::identity ? float(p.scale) * log2_e : float(p.scale);
 
   load_rows<shape::key_tile, D, padded<D>, mma_threads>(Ks, p.K, head_data<const T>(p.K, b, g), first_key, p.keys, p.head_dim);
   load_rows<shape::key_tile, Dv, padded<Dv>, mma_threads>(Vs, p.V, head_data<const T>(p.V, b, g), first_key, p.keys, p.value_dim);
@@ -373,7 +447,8 @@ __device__ inline void attention_key_gradient(const attention_parameters& p, con
         __syncthreads();  // the queries before have been used
         load_rows<step, D, padded<D>, mma_threads>(Qs, p.Q, Q, first_query, p.queries, p.head_dim);
         load_rows<step, Dv, padded<Dv>, mma_threads>(dOs, p.d_out, dO, first_query, p.queries, p.value_dim);
-        if (threadIdx.x < step) {
+)cuh"
+     R"cuh(        if (threadIdx.x < step) {
           const index q = first_query + threadIdx.x;
           lse[threadIdx.x] = q < p.queries ? static_cast<const float*>(p.row_lse)[head_row + q] : infinity();
           delta[threadIdx.x] = q < p.queries ? static_cast<const float*>(p.row_delta)[head_row + q] : 0.0f;
@@ -391,8 +466,15 @@ __device__ inline void attention_key_gradient(const attention_parameters& p, con
             for (int e = 0; e < 4; ++e) {
               const int q = first + n * 8 + lane % 4 * 2 + e % 2;
               const bool kept = (visible >> (4 * n + e) & 1u) != 0;
-              P[n][e] = kept ? exp2f(P[n][e] * scale - lse[q]) : 0.0f;
-              dS[n][e] = kept ? P[n][e] * (dS[n][e] - delta[q]) : 0.0f;
+              const float x = P[n][e] * scale;
+              if constexpr (Score::identity) {
+                P[n][e] = kept ? exp2f(x - lse[q]) : 0.0f;
+                dS[n][e] = kept ? P[n][e] * (dS[n][e] - delta[q]) : 0.0f;
+              } else {
+                const pair_place at_pair(first_key + warp_row, first_query + first, n, e);
+                P[n][e] = kept ? exp2f(score.value(b, h, at_pair.column, at_pair.row, x) * log2_e - lse[q]) : 0.0f;
+                dS[n][e] = kept ? score.adjoint(b, h, at_pair.column, at_pair.row, x, P[n][e] * (dS[n][e] - delta[q])) : 0.0f;
+              }
             }
           multiply_columns<Dv>(dV, P, dOs, first, part * value_tiles * 8);
           multiply_columns<D>(dK, dS, Qs, first, part * head_tiles * 8);
@@ -402,8 +484,7 @@ __device__ inline void attention_key_gradient(const attention_parameters& p, con
   }
   const index row = first_key + warp_row;
   store_rows(dK, p.dK, head_data<T>(p.dK, b, g), row, p.keys, part * head_tiles * 8, p.head_dim, float(p.scale), float(p.scale));
-)cuh"
-     R"cuh(  store_rows(dV, p.dV, head_data<T>(p.dV, b, g), row, p.keys, part * value_tiles * 8, p.value_dim, 1.0f, 1.0f);
+  store_rows(dV, p.dV, head_data<T>(p.dV, b, g), row, p.keys, part * value_tiles * 8, p.value_dim, 1.0f, 1.0f);
 }
 
 }  // namespace samite
@@ -479,11 +560,21 @@ __device__ inline void store_real_rows(const Real (&x)[Rows][Parts], const atten
         head[(first_row + r) * t.row_stride + (c * 32 + lane) * t.column_stride] = x[r][c] * factor[r];
 }
 
+// What the score function makes of the score of a pair; itself if there is none.
+template <class Real, class Score> __device__ inline Real score_of(const Score& score, index b, index h, index q, index kv, Real x) {
+  if constexpr (Score::identity) return x;
+  else return score.value(b, h, q, kv, x);
+}
+template <class Real, class Score> __device__ inline Real score_adjoint(const Score& score, index b, index h, index q, index kv, Real x, Real dy) {
+  if constexpr (Score::identity) return dy;
+  else return score.adjoint(b, h, q, kv, x, dy);
+}
+
 // ---- forward ------------------------------------------------------------------------------------------------------------
 
 // D and Dv: head dims padded to multiples of 32.
-template <class Real, int D, int Dv, class Mask>
-__device__ inline void attention_forward_real(const attention_parameters& p, const Mask& mask) {
+template <class Real, int D, int Dv, class Mask, class Score>
+__device__ inline void attention_forward_real(const attention_parameters& p, const Mask& mask, const Score& score) {
   constexpr int rows = real_rows<Real>, block_rows = real_warps * rows, stride = real_stride<D, Dv>, per_tile = attention_tile / block_rows;
   extern __shared__ uint4 shared[];
   Real* Qs = reinterpret_cast<Real*>(shared);
@@ -512,7 +603,7 @@ __device__ inline void attention_forward_real(const attention_parameters& p, con
       for (int r = 0; r < rows; ++r) {
         const index q = first_query + warp_row + r;
         const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv));
-        s[r] = kept ? s[r] * scale : hidden;
+        s[r] = kept ? score_of(score, b, h, q, kv, s[r] * scale) : hidden;
         const Real row_largest = fmax(largest[r], warp_max(s[r]));
         const Real base = row_largest == hidden ? Real(0) : row_largest;  // keeps exp(-inf - -inf) from being NaN
         const Real rescale = real_exp(largest[r] - base);
@@ -529,17 +620,18 @@ __device__ inline void attention_forward_real(const attention_parameters& p, con
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
     const Real sum = warp_sum(total[r]);
-    factor[r] = sum == 0 ? Real(0) : 1 / sum;
+    const row_result<Real> row(p, h, sum, sum == 0 ? hidden : largest[r] + real_log(sum));
+    factor[r] = row.factor;
     const index q = first_query + warp_row + r;
-    if (q < p.queries && lane == 0) static_cast<Real*>(p.lse)[(b * p.heads + h) * p.queries + q] = sum == 0 ? hidden : largest[r] + real_log(sum);
+    if (q < p.queries && lane == 0) static_cast<Real*>(p.lse)[(b * p.heads + h) * p.queries + q] = row.lse;
   }
   store_real_rows(O, p.out, head_data<Real>(p.out, b, h), first_query + warp_row, p.queries, p.value_dim, factor);
 }
 
 // ---- backward -------------------------------------------------------------------------------------------------------------
 
-template <class Real, int D, int Dv, class Mask>
-__device__ inline void attention_query_gradient_real(const attention_parameters& p, const Mask& mask) {
+template <class Real, int D, int Dv, class Mask, class Score>
+__device__ inline void attention_query_gradient_real(const attention_parameters& p, const Mask& mask, const Score& score) {
   constexpr int rows = real_rows<Real>, block_rows = real_warps * rows, stride = real_stride<D, Dv>, per_tile = attention_tile / block_rows;
   extern __shared__ uint4 shared[];
   Real* Qs = reinterpret_cast<Real*>(shared);
@@ -552,6 +644,7 @@ __device__ inline void attention_query_gradient_real(const attention_parameters&
   load_rows<block_rows, D, D, real_threads>(Qs, p.Q, head_data<const Real>(p.Q, b, h), first_query, p.queries, p.head_dim);
   load_rows<block_rows, Dv, Dv, real_threads>(dOs, p.d_out, head_data<const Real>(p.d_out, b, h), first_query, p.queries, p.value_dim);
   Real dQ[rows][D / 32] = {}, lse[rows], delta[rows], factor[rows];
+  Real held[Score::held + 1] = {};  // of elements that all pairs of a head share
   for (int r = 0; r < rows; ++r) {
     const index q = first_query + warp_row + r, row = (b * p.heads + h) * p.queries + q;
     lse[r] = q < p.queries ? static_cast<const Real*>(p.row_lse)[row] : Real(infinity());
@@ -577,16 +670,25 @@ __device__ inline void attention_query_gradient_real(const attention_parameters&
       for (int r = 0; r < rows; ++r) {
         const index q = first_query + warp_row + r;
         const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv));
-        s[r] = kept ? real_exp(s[r] * scale - lse[r]) * (dP[r] - delta[r]) : Real(0);
+        const Real x = s[r] * scale, dy = real_exp(score_of(score, b, h, q, kv, x) - lse[r]) * (dP[r] - delta[r]);
+        s[r] = kept ? score_adjoint(score, b, h, q, kv, x, dy) : Real(0);
+        if constexpr (!Score::identity)
+          if (kept) score.gradient(b, h, q, kv, x, dy, held);
       }
       add_weighted<stride>(dQ, s, buffer);
     }
   });
+  if constexpr (Score::held > 0)
+#pragma unroll
+    for (int i = 0; i < Score::held; ++i) {
+      const Real sum = block_sum<real_threads>(held[i]);
+      if (threadIdx.x == 0) score.add_held(i, b, h, sum);
+    }
   store_real_rows(dQ, p.dQ, head_data<Real>(p.dQ, b, h), first_query + warp_row, p.queries, p.head_dim, factor);
 }
 
-template <class Real, int D, int Dv, class Mask>
-__device__ inline void attention_key_gradient_real(const attention_parameters& p, const Mask& mask) {
+template <class Real, int D, int Dv, class Mask, class Score>
+__device__ inline void attention_key_gradient_real(const attention_parameters& p, const Mask& mask, const Score& score) {
   constexpr int rows = real_rows<Real>, block_rows = real_warps * rows, stride = real_stride<D, Dv>, per_tile = attention_tile / block_rows;
   extern __shared__ uint4 shared[];
   Real* Ks = reinterpret_cast<Real*>(shared);
@@ -623,8 +725,9 @@ __device__ inline void attention_key_gradient_real(const attention_parameters& p
         for (int r = 0; r < rows; ++r) {
           const index kv = first_key + warp_row + r;
           const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv));
-          s[r] = kept ? real_exp(s[r] * scale - lse) : Real(0);
-          dP[r] = kept ? s[r] * (dP[r] - delta) : Real(0);
+          const Real x = s[r] * scale;
+          s[r] = kept ? real_exp(score_of(score, b, h, q, kv, x) - lse) : Real(0);
+          dP[r] = kept ? score_adjoint(score, b, h, q, kv, x, s[r] * (dP[r] - delta)) : Real(0);
         }
         add_weighted<stride>(dV, s, buffer);
         __syncthreads();
@@ -1063,6 +1166,103 @@ template <class Op, int Team, class T> __device__ inline T team_reduce(T x) {
   }
   return x;
 }
+
+}  // namespace samite
+)cuh"},
+    {"score.cuh",
+     R"cuh(// score.cuh: what emitted score functions call: elements of captured tensors and tables, and sums of their gradients.
+//
+// A score function is a struct with `value`, `adjoint` and `gradient`; `no_score` stands where there is none.
+#pragma once
+#include "core.cuh"
+
+namespace samite {
+
+struct score_tensor {
+  const void* data;
+  index dims[3], strides[3];  // of one to three axes, the rest 1 and 0
+};
+
+// Pairs past the end of the matrix and hidden ones are evaluated too; their results are dropped, so their indices are clamped.
+__device__ inline index inside(index i, index length) { return i < 0 ? 0 : i < length ? i : length - 1; }
+
+template <class Real, class T> __device__ inline Real element(const score_tensor& t, index i, index j, index k) {
+  if (t.dims[0] * t.dims[1] * t.dims[2] == 0) return 0;
+  const index at = inside(i, t.dims[0]) * t.strides[0] + inside(j, t.dims[1]) * t.strides[1] + inside(k, t.dims[2]) * t.strides[2];
+  return arithmetic<Real>::load(static_cast<const T*>(t.data)[at]);
+}
+
+struct score_table {
+  const i32* values;
+  index dims[3];
+};
+__device__ inline index entry(const score_table& t, index i, index j, index k) {
+  if (t.dims[0] * t.dims[1] * t.dims[2] == 0) return 0;
+  return t.values[(inside(i, t.dims[0]) * t.dims[1] + inside(j, t.dims[1])) * t.dims[2] + inside(k, t.dims[2])];
+}
+
+// ---- sums that do not depend on the order of their terms --------------------------------------------------------------------
+//
+// A float is a whole number of 24 bits times a power of 2. Each sum is kept as `sum_words` whole numbers; word w counts units of
+// 2^(20 w - 149), and a term adds at most 2^20 to each, so that 2^43 terms fit. Whole numbers add up in any order.
+// source  Kulisch 2013, "Computer Arithmetic and Validity", chapter 8 (the long accumulator)
+
+constexpr int sum_words = 15, sum_bits = 20;
+
+struct element_sums {
+  i64* words;    // [elements, sum_words]
+  void* direct;  // or, where the words would not fit in memory: [elements], of the kernel's reals
+};
+
+__device__ inline void add_exactly(i64* words, float x) {
+  const u32 bits = __float_as_uint(x);
+  const int exponent = int(bits >> 23 & 255u);
+  u64 digits = bits & 0x7fffffu;
+  int place = 0;  // x = digits * 2^(place - 149)
+  if (exponent != 0) digits |= 0x800000u, place = exponent - 1;
+  digits <<= place % sum_bits;
+  for (i64* word = words + place / sum_bits; digits != 0; ++word, digits >>= sum_bits) {
+    const i64 part = i64(digits & ((1u << sum_bits) - 1));
+    if (part != 0) atomicAdd(reinterpret_cast<u64*>(word), u64(bits >> 31 != 0 ? -part : part));
+  }
+}
+
+// Infinities and NaN must not vanish among whole numbers: they mark the highest word.
+constexpr i64 sum_is_nan = i64(1) << 62;
+
+__device__ inline void add_to(const element_sums& sums, index at, float x) {
+  if (sums.direct != nullptr) atomicAdd(static_cast<float*>(sums.direct) + at, x);
+  else if ((__float_as_uint(x) & 0x7f800000u) == 0x7f800000u) atomicExch(reinterpret_cast<u64*>(sums.words + at * sum_words + sum_words - 1), u64(sum_is_nan));
+  else add_exactly(sums.words + at * sum_words, x);
+}
+// The first 48 bits of a double count.
+__device__ inline void add_to(const element_sums& sums, index at, double x) {
+  if (sums.direct != nullptr) {
+    atomicAdd(static_cast<double*>(sums.direct) + at, x);
+    return;
+  }
+  const float high = float(x);
+  add_to(sums, at, high);
+  if (x - double(high) == x - double(high)) add_to(sums, at, float(x - double(high)));
+}
+
+__device__ inline index element_index(const score_tensor& t, index i, index j, index k) { return (i * t.dims[1] + j) * t.dims[2] + k; }
+
+template <class Out> __device__ inline void finish_sums(const i64* words, Out* out, index elements) {
+  for (index at = index(blockIdx.x) * blockDim.x + threadIdx.x; at < elements; at += index(gridDim.x) * blockDim.x) {
+    const i64* w = words + at * sum_words;
+    double sum = 0, unit = 1.401298464324817e-45;  // 2^-149
+    for (int i = 0; i < sum_words; ++i, unit *= 1 << sum_bits) sum += double(w[i]) * unit;
+    const i64 top = w[sum_words - 1];
+    out[at] = Out(top > sum_is_nan / 2 || top < -sum_is_nan / 2 ? real_bits(0x7ff8000000000000ull) : sum);
+  }
+}
+
+struct no_score {
+  index unused;
+  static constexpr bool identity = true;
+  static constexpr int held = 0;
+};
 
 }  // namespace samite
 )cuh"},

@@ -112,7 +112,7 @@ SAMITE_IMPL std::vector<safetensors_entry> parse_safetensors_header(std::string_
   }
   if (expected != buffer_bytes)
     raise("E-SAFETENSORS-OFFSETS", "\"", path, "\": the tensors take ", expected, " bytes, but ", buffer_bytes,
-          " follow the header; was the file cut while being copied?");
+          " follow the header; ", expected > buffer_bytes ? "the file was cut, e.g. while being copied: get it anew" : "something was appended to the file: get it anew, or cut it");
   return entries;
 }
 

@@ -226,8 +226,10 @@ SAMITE_IMPL std::vector<value> gradient(const value& loss, const std::vector<val
   if (!(elements == dim(1)) || !is_real(loss.type()))
     raise("E-GRAPH-LOSS", "gradient: the loss is ", name_of(loss.type()), " ", to_text(loss.dims()), "; expected one real number, e.g. mean(x) over all axes");
   graph& g = loss.owner();
-  for (const value& v : wanted)
+  for (const value& v : wanted) {
+    if (!is_real(v.type())) raise("E-GRAPH-LOSS", "gradient: a value whose gradient is wanted is ", name_of(v.type()), " ", to_text(v.dims()), "; whole numbers have no gradient, name real values");
     if (&v.owner() != &g) raise("E-GRAPH-OWNER", "gradient: a value whose gradient is wanted belongs to another graph than the loss; name parameters of the loss's own graph");
+  }
   detail::reverse_mode reverse(g, wanted);
   program p;
   p.roots = {build_constant(p, 1.0)};

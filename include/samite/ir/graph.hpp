@@ -192,13 +192,15 @@ struct graph_node {
 /// Values and how they come from one another. Nodes stand in the order in which they were made, which is an order in
 /// which they can run.
 ///
-/// threads  built by one thread; not copied or moved, since values point to it
+/// threads  built by one thread; not moved, and copied as a snapshot only, since values point to it
 class graph {
  public:
   graph();
   ~graph();
-  graph(const graph&) = delete;
   graph& operator=(const graph&) = delete;
+
+  /// A copy of what stands in the graph now. Data of nodes is shared, values of this graph don't belong to it.
+  std::shared_ptr<const graph> snapshot() const;
 
   /// A tensor bound at each run, e.g. g.input("x", bf16, {tokens(8192), 5120}).
   value input(std::string name, dtype type, shape dims);
@@ -228,6 +230,7 @@ class graph {
   void label(const value& v, std::string text);
 
  private:
+  graph(const graph&);
   value named(node_data data, const std::string& name, dtype type, shape dims);
 
   std::vector<graph_node> nodes_;

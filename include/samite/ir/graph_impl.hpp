@@ -27,6 +27,8 @@ SAMITE_IMPL bool graph_node::is_view() const {
 
 SAMITE_IMPL graph::graph() = default;
 SAMITE_IMPL graph::~graph() = default;
+SAMITE_IMPL graph::graph(const graph&) = default;
+SAMITE_IMPL std::shared_ptr<const graph> graph::snapshot() const { return std::shared_ptr<const graph>(new graph(*this)); }
 
 SAMITE_IMPL value graph::input(std::string name, dtype type, shape dims) { return named(input_node{name}, name, type, std::move(dims)); }
 
@@ -77,6 +79,7 @@ SAMITE_IMPL std::vector<value> graph::add(node_data data, const std::vector<valu
 SAMITE_IMPL void graph::label(const value& v, std::string text) { nodes_[std::size_t(v.node())].label = std::move(text); }
 
 SAMITE_IMPL value graph::named(node_data data, const std::string& name, dtype type, shape dims) {
+  if (name.empty()) raise("E-GRAPH-NAME", "an input, parameter or state has an empty name; give one, since bind() finds it by that");
   for (const graph_node& n : nodes_)
     if (n.label == name && (n.as<input_node>() || n.as<parameter_node>() || n.as<state_node>()))
       raise("E-GRAPH-NAME", "\"", name, "\" names an input, parameter or state of this graph already; names are unique");

@@ -49,7 +49,7 @@ SAMITE_IMPL value reshape(value x, shape dims) {
   if (x.dims() == dims) return x;
   const dim before = detail::product("reshape", x.dims(), 0, x.dims().size()), after = detail::product("reshape", dims, 0, dims.size());
   if (!(before == after))
-    raise("E-SHAPE-RESHAPE", "reshape: ", to_text(x.dims()), " can't become ", to_text(dims), ": the element counts differ");
+    raise("E-SHAPE-RESHAPE", "reshape: ", to_text(x.dims()), " can't become ", to_text(dims), ": the element counts differ; give extents whose product is the same");
   return x.owner().add(reshape_node{}, {x}, {row_major(x.type(), std::move(dims))})[0];
 }
 
@@ -81,7 +81,7 @@ SAMITE_IMPL value slice(value x, int axis, dim begin, dim length) {
   if (begin == dim(0) && length == whole) return x;
   if (begin.is_constant() && length.is_constant() && whole.is_constant() &&
       (begin.constant() < 0 || length.constant() < 0 || begin.constant() > whole.constant() || length.constant() > whole.constant() - begin.constant()))
-    raise("E-SHAPE-SLICE", "slice of axis ", axis, " of shape ", to_text(x.dims()), ": elements ", begin.constant(), " to ",
+    raise("E-SHAPE-SLICE", "part of axis ", axis, " of shape ", to_text(x.dims()), ": elements ", begin.constant(), " to ",
           samite::saturate(__int128(begin.constant()) + length.constant() - 1), " don't all exist; begin and length must be at least 0 and their sum at most ", whole.constant());
   value_info info = x.info();
   info.dims[std::size_t(axis)] = length;
@@ -132,7 +132,11 @@ SAMITE_IMPL value matmul(value a, value b, matmul_options options) {
                {row_major(options.out_type.value_or(a.type()), std::move(dims))}, options.label)[0];
 }
 
-SAMITE_IMPL value linear(value x, value w, std::string label) { return matmul(x, w, {.trans_b = true, .label = std::move(label)}); }
+SAMITE_IMPL value linear(value x, value w, std::string label) {
+  if (x.rank() == 0 || w.rank() != 2 || !(x.extent(x.rank() - 1) == w.extent(1)))
+    raise("E-SHAPE-INNER", "linear", label.empty() ? "" : " \"" + label + "\"", ": x is ", to_text(x.dims()), " and w is ", to_text(w.dims()), "; expected x [..,I] and w [O,I]: the last extents must be equal");
+  return matmul(x, w, {.trans_b = true, .label = std::move(label)});
+}
 
 SAMITE_IMPL value embedding(value table, value ids, std::string label) {
   if (table.rank() != 2) raise("E-SHAPE-RANK", "embedding: the table has shape ", to_text(table.dims()), "; expected [V,H]");

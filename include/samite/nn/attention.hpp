@@ -31,7 +31,7 @@ struct attention_result {
 /// Q        [B,H,Q,D];  K [B,G,K,D];  V [B,G,K,Dv], H a multiple of G; f64, f32, bf16 or f16, any strides
 /// returns  out [B,H,Q,Dv], stored token-major so that transposing it to [B,Q,H,Dv] is free; lse [B,H,Q,1] f32 (f64 for f64).
 ///          A row without a visible key has out 0, lse -inf (with a sink: the sink) and gradients 0
-/// errors   E-ATTN-RANK, E-ATTN-HEADS, E-ATTN-SHAPE, E-ATTN-SINK, E-DTYPE-OPERANDS; at the run E-SCORE-RANGE
+/// errors   E-ATTN-RANK, E-ATTN-HEADS, E-ATTN-SHAPE, E-ATTN-SCALE, E-ATTN-SINK, E-DTYPE-OPERANDS; at the run E-SCORE-RANGE
 /// cost     proportional to the tiles that the mask keeps
 /// source   Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1; grouped heads: Ainslie et al. 2023, arXiv:2305.13245
 attention_result attention(const value& Q, const value& K, const value& V, attention_options options = {});

@@ -19,8 +19,9 @@ SAMITE_IMPL attention_result attention(const value& Q, const value& K, const val
     raise("E-ATTN-HEADS", name, ": q is ", to_text(Q.dims()), " but k is ", to_text(K.dims()), ": ", to_text({H}), " query heads can't share ", to_text({G}),
           " key heads; the query count must be a multiple of the key count");
   if (!(Q.extent(0) == K.extent(0)) || !(Q.extent(0) == V.extent(0)) || !(K.extent(1) == V.extent(1)) || !(K.extent(2) == V.extent(2)) || !(Q.extent(3) == K.extent(3)) ||
-      !Q.extent(3).is_constant() || !V.extent(3).is_constant())
-    raise("E-ATTN-SHAPE", name, ": ", shapes(), "; batches, key tokens, key heads and the head size of q and k must agree, and head sizes must be numbers");
+      !Q.extent(3).is_constant() || !V.extent(3).is_constant() || Q.extent(3).constant() < 1 || V.extent(3).constant() < 1)
+    raise("E-ATTN-SHAPE", name, ": ", shapes(), "; batches, key tokens, key heads and the head size of q and k must agree, and head sizes must be numbers of at least 1");
+  if (options.scale && !std::isfinite(*options.scale)) raise("E-ATTN-SCALE", name, ": the scale is ", *options.scale, "; expected a finite number, or none for 1 / sqrt(D)");
   value_info out = row_major(Q.type(), {Q.extent(0), Q.extent(1), Q.extent(2), V.extent(3)});
   out.order = {0, 2, 1, 3};
   const value_info lse = row_major(Q.type() == dtype::f64 ? dtype::f64 : dtype::f32, {Q.extent(0), Q.extent(1), Q.extent(2), 1});

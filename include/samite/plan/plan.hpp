@@ -1,6 +1,7 @@
 // samite/plan/plan.hpp: fixes which nodes run, in which order, and where every intermediate lies, before the first launch.
 #pragma once
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,8 @@ struct storage {
   int node = -1;           // external and constant: the node that owns the memory
 };
 
-/// A graph made ready to run on one device. Immutable; executors share it.
+/// A graph made ready to run on one device. Immutable, with a copy of the graph as it was: what is added to that later, or its end,
+/// does not touch the plan. Executors share it.
 class plan {
  public:
   const graph& source() const { return *graph_; }
@@ -60,7 +62,7 @@ class plan {
   void place_intermediates();
   static std::size_t pack(std::vector<lifetime>& items);
 
-  const graph* graph_ = nullptr;
+  std::shared_ptr<const graph> graph_;
   device device_;
   std::vector<int> steps_;
   std::vector<bool> live_;
@@ -75,7 +77,7 @@ bool writes_state(const graph_node& n);
 
 /// Makes a graph ready to run on `target`.
 ///
-/// g       must outlive the plan; outputs and writes to state say what is needed, everything else is left out
+/// g       is copied; outputs and writes to state say what is needed, everything else is left out
 /// errors  E-GRAPH-VERIFY, E-SHAPE-OVERFLOW
 /// cost    O(nodes^2) at worst, host only
 plan make_plan(const graph& g, device target = device::cpu());

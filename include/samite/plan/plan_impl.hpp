@@ -145,7 +145,7 @@ SAMITE_IMPL std::string plan::explain() const {
 SAMITE_IMPL plan make_plan(const graph& g, device target) {
   verify(g);
   plan p;
-  p.graph_ = &g;
+  p.graph_ = g.snapshot();
   p.device_ = target;
   p.find_live_nodes();
   p.place_intermediates();

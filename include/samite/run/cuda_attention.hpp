@@ -42,6 +42,7 @@ struct device_attention {
   const void* d_lse = nullptr;
   void* row_lse = nullptr;
   void* row_delta = nullptr;
+  const void* sink = nullptr;
   index_t batch = 0, heads = 0, key_heads = 0, queries = 0, keys = 0;
   std::int32_t head_dim = 0, value_dim = 0;
   double scale = 1;

@@ -12,6 +12,7 @@
 #include <samite/run/cuda_backend.hpp>
 #include <samite/run/cuda_kernels.hpp>
 #include <samite/run/cuda_strided.hpp>
+#include <samite/run/score_ranges.hpp>
 #include <samite/runtime/cublaslt.hpp>
 
 namespace samite {
@@ -344,87 +345,163 @@ class cuda_backend final : public backend {
     return packed;
   }
 
-  void start_attention(const attention_launch& kernel, const std::string& text, device_attention& p, std::vector<std::byte>& mask, index_t rows, index_t heads) {
+  struct element_sums {
+    std::byte* words = nullptr;
+    std::byte* direct = nullptr;
+  };
+
+  /// The bytes of struct score_function; with where the gradients of its tensors are summed, if they are.
+  std::vector<std::byte> score_parameters(const launch& l, const attention_terms& a, std::span<const tensor_view> tensors, const device_attention& p,
+                                          const std::vector<element_sums>& sums = {}) {
+    if (!a.score) return std::vector<std::byte>(8);
+    check_score_ranges(*a.score, {tensors.begin(), tensors.end()}, index_box::whole(p.batch, p.heads, std::max<index_t>(1, p.queries), std::max<index_t>(1, p.keys)));
+    const std::size_t bytes = score_arguments_bytes(*a.score, tensors.size()) + (a.mask ? mask_arguments_bytes(*a.mask) : 8);
+    if (bytes + sizeof(device_attention) + 32 > kernel_parameter_limit)
+      raise("E-EMIT-PARAMETERS", "attention \"", l.node.label, "\": what its mask and its score function capture needs ", bytes, " bytes of parameters and a launch takes ",
+            kernel_parameter_limit, "; put numbers that change together into one table or tensor");
+    std::vector<score_number_argument> numbers;
+    for (const auto& cell : a.score->arguments()) {
+      const step_snapshot::number n = step_.read(cell);
+      numbers.push_back({n.real, n.index});
+    }
+    std::vector<score_tensor_argument> elements;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const tensor_view& v = tensors[i];
+      elements.push_back({address_of(v.data), v.dims, v.strides, 0, 0});
+      if (!sums.empty()) elements.back().words = address_of(sums[i].words), elements.back().direct = address_of(sums[i].direct);
+    }
+    std::vector<std::shared_ptr<const table_contents>> contents;
+    std::vector<std::uint64_t> addresses;
+    for (const auto& table : a.score->tables()) {
+      contents.push_back(step_.read(table));
+      addresses.push_back(tables_.get(stream_, table, contents.back()));
+    }
+    return pack_score_arguments(*a.score, numbers, elements, contents, addresses);
+  }
+
+  attention_kernel_options attention_options_of(const launch& l, const attention_terms& a, const device_attention& p, std::span<const tensor_view> tensors) {
+    hold(a.mask), hold(a.score);
+    attention_kernel_options o{l.inputs[0].type, p.head_dim, p.value_dim, a.mask.get(), a.score.get()};
+    for (const tensor_view& v : tensors) o.score_types.push_back(v.type);
+    return o;
+  }
+
+  void start_attention(const attention_launch& kernel, const std::string& text, device_attention& p, std::vector<std::byte>& mask, std::vector<std::byte>& score, index_t rows, index_t heads) {
     // Rows are padded to whole 64-row tiles, so that a block's tile is a whole fraction of one.
     const index_t blocks = (rows + 63) / 64 * (64 / kernel.block_rows) * heads * p.batch;
     if (blocks == 0) return;
-    void* arguments[] = {&p, mask.data()};
+    void* arguments[] = {&p, mask.data(), score.data()};
     start_raw(kernels_.get(kernel.name, text, kernel.shared_bytes), blocks, 1, kernel.threads, arguments, kernel.shared_bytes);
   }
 
   const std::string& attention_text(const attention_kernel_options& o, bool gradient) {
-    std::string key = concat_text(int(o.type), ",", o.head_dim, ",", o.value_dim, ",", gradient, ",", reinterpret_cast<std::uintptr_t>(o.mask));
+    std::string key = concat_text(int(o.type), ",", o.head_dim, ",", o.value_dim, ",", gradient, ",", reinterpret_cast<std::uintptr_t>(o.mask), ",", reinterpret_cast<std::uintptr_t>(o.score));
+    for (const dtype type : o.score_types) key += concat_text(",", int(type));
     auto found = attention_texts_.find(key);
     if (found == attention_texts_.end())
       found = attention_texts_.emplace(std::move(key), gradient ? emit_attention_gradient(o).text : emit_attention_forward(o).text).first;
     return found->second;
   }
 
-  static void refuse_score(const launch& l, const attention_terms& a) {
-    if (a.score != nullptr || a.has_sink)
-      raise("E-GPU-SCORE", "attention \"", l.node.label, "\": score functions and sinks run on the CPU backend only; make the plan for device::cpu()");
+  static dtype sums_of(const launch& l) { return l.inputs[0].type == dtype::f64 ? dtype::f64 : dtype::f32; }
+
+  /// The sink's logits as the kernels read them; `memory` takes them if they come otherwise.
+  void place_sink(const launch& l, const attention_terms& a, device_attention& p, std::byte* memory) {
+    if (!a.has_sink) return;
+    const tensor_view& sink = l.inputs.back();
+    p.sink = sink.data;
+    if (sink.type == sums_of(l) && (sink.strides[0] == 1 || sink.dims[0] == 1)) return;
+    convert(sink, dense_view(memory, sums_of(l), sink.dims));
+    p.sink = memory;
   }
 
   void attention_forward(const launch& l, const attention_node& a) {
-    refuse_score(l, a);
     device_attention p = attention_parameters(l, a.scale);
     if (p.batch == 0 || p.queries == 0) return;
-    hold(a.mask);
     p.out = device_attention_tensor(l.outputs[0]);
     p.lse = l.outputs[1].data;
-    const attention_kernel_options o{l.inputs[0].type, p.head_dim, p.value_dim, a.mask.get()};
-    std::vector<std::byte> mask = mask_parameters(a.mask, l.node.label);
+    const std::span<const tensor_view> tensors = l.inputs.subspan(3, std::size_t(a.tensors));
+    const attention_kernel_options o = attention_options_of(l, a, p, tensors);
+    std::vector<std::byte> mask = mask_parameters(a.mask, l.node.label), score = score_parameters(l, a, tensors, p);
+    place_sink(l, a, p, scratch(std::size_t(p.heads) * 8));
     if (a.mask && p.keys > 0) p.lists = maps_.get(stream_, a.mask, step_, p.batch, p.heads, p.queries, p.keys, false).rows;
-    start_attention(attention_forward_launch(o), attention_text(o, false), p, mask, p.queries, p.heads);
+    start_attention(attention_forward_launch(o), attention_text(o, false), p, mask, score, p.queries, p.heads);
   }
 
   void attention_backward(const launch& l, const attention_gradient_node& a) {
-    refuse_score(l, a);
     device_attention p = attention_parameters(l, a.scale);
-    if (p.batch == 0) return;
-    hold(a.mask);
-    const dtype type = l.inputs[0].type, sums = type == dtype::f64 ? dtype::f64 : dtype::f32;
-    p.dQ = device_attention_tensor(l.outputs[0]), p.dK = device_attention_tensor(l.outputs[1]), p.dV = device_attention_tensor(l.outputs[2]);
-    const index_t rows = p.batch * p.heads * p.queries;
-    if (rows == 0 || p.keys == 0) {  // nothing meets anything
+    if (p.batch == 0) {
       for (const tensor_view& v : l.outputs) clear(v);
       return;
     }
-    // Scratch: row_lse, row_delta, and copies of what arrives in another dtype.
-    const auto bytes_of = [](index_t elements, dtype t) { return (std::size_t(elements) * size_of(t) + 255) / 256 * 256; };
+    const dtype type = l.inputs[0].type, sums = sums_of(l);
+    p.dQ = device_attention_tensor(l.outputs[0]), p.dK = device_attention_tensor(l.outputs[1]), p.dV = device_attention_tensor(l.outputs[2]);
+    const index_t rows = p.batch * p.heads * p.queries;
+    if (rows == 0 || (p.keys == 0 && !a.has_sink)) {  // nothing meets anything
+      for (const tensor_view& v : l.outputs) clear(v);
+      return;
+    }
+    const std::span<const tensor_view> tensors = l.inputs.subspan(a.has_lse_gradient ? 7 : 6, std::size_t(a.tensors)), tensor_gradients = l.outputs.subspan(3, std::size_t(a.tensors));
+    // Scratch: row_lse, row_delta, copies of what arrives in another dtype, and the sums of the score tensors' gradients.
+    std::size_t scratch_bytes = 0;
+    const auto place = [&](std::size_t bytes) { return std::exchange(scratch_bytes, scratch_bytes + (bytes + 255) / 256 * 256); };
     const bool cast_d_out = l.inputs[5].type != type, has_d_lse = a.has_lse_gradient, cast_d_lse = has_d_lse && l.inputs[6].type != sums;
-    const std::size_t row_bytes = bytes_of(rows, sums), d_out_bytes = cast_d_out ? bytes_of(l.inputs[5].size(), type) : 0;
-    std::byte* memory = scratch(2 * row_bytes + d_out_bytes + (cast_d_lse ? row_bytes : 0));
-    p.row_lse = memory, p.row_delta = memory + row_bytes;
+    const std::size_t row_bytes = std::size_t(rows) * size_of(sums), lse_at = place(row_bytes), delta_at = place(row_bytes);
+    const std::size_t d_out_at = place(cast_d_out ? std::size_t(l.inputs[5].size()) * size_of(type) : 0), d_lse_at = place(cast_d_lse ? row_bytes : 0), sink_at = place(std::size_t(p.heads) * 8);
+    constexpr std::size_t most_words = std::size_t(1) << 28;  // bytes a tensor; see ADR 7
+    std::vector<std::size_t> words_at;
+    const auto words_bytes = [&](const tensor_view& v) { return std::size_t(v.size()) * score_sum_words * 8; };
+    for (const tensor_view& v : tensor_gradients) words_at.push_back(words_bytes(v) <= most_words ? place(words_bytes(v)) : std::size_t(-1));
+    std::byte* memory = scratch(scratch_bytes);
+    p.row_lse = memory + lse_at, p.row_delta = memory + delta_at;
     tensor_view d_out = l.inputs[5];
     if (cast_d_out) {
-      d_out = dense_view(memory + 2 * row_bytes, type, d_out.dims);
+      d_out = dense_view(memory + d_out_at, type, d_out.dims);
       convert(l.inputs[5], d_out);
+    }
+    place_sink(l, a, p, memory + sink_at);
+    std::vector<element_sums> element_places;
+    for (std::size_t i = 0; i < words_at.size(); ++i) {
+      const tensor_view& v = tensor_gradients[i];
+      if (words_at[i] == std::size_t(-1)) element_places.push_back({nullptr, v.data}), clear(v);
+      else element_places.push_back({memory + words_at[i], nullptr}), clear(dense_view(memory + words_at[i], dtype::u8, {index_t(words_bytes(v))}));
     }
     p.d_out = device_attention_tensor(d_out), p.out = device_attention_tensor(l.inputs[3]);
     p.lse = l.inputs[4].data;
     if (cast_d_lse) {
-      const tensor_view d_lse = dense_view(memory + 2 * row_bytes + d_out_bytes, sums, l.inputs[6].dims);
+      const tensor_view d_lse = dense_view(memory + d_lse_at, sums, l.inputs[6].dims);
       convert(l.inputs[6], d_lse);
       p.d_lse = d_lse.data;
     } else if (has_d_lse) {
       p.d_lse = l.inputs[6].data;
     }
-    const attention_kernel_options o{type, p.head_dim, p.value_dim, a.mask.get()};
+    const attention_kernel_options o = attention_options_of(l, a, p, tensors);
     const std::string& text = attention_text(o, true);
-    std::vector<std::byte> mask = mask_parameters(a.mask, l.node.label);
+    std::vector<std::byte> mask = mask_parameters(a.mask, l.node.label), score = score_parameters(l, a, tensors, p, element_places);
     start(kernels_.get("attention_prepare", text), stride_blocks((rows + 7) / 8), 256, p);
     device_tile_maps::lists lists;
-    if (a.mask) lists = maps_.get(stream_, a.mask, step_, p.batch, p.heads, p.queries, p.keys, true);
+    if (a.mask && p.keys > 0) lists = maps_.get(stream_, a.mask, step_, p.batch, p.heads, p.queries, p.keys, true);
     p.lists = lists.columns;
-    start_attention(attention_key_gradient_launch(o), text, p, mask, p.keys, p.key_heads);
+    start_attention(attention_key_gradient_launch(o), text, p, mask, score, p.keys, p.key_heads);
     p.lists = lists.rows;
-    start_attention(attention_query_gradient_launch(o), text, p, mask, p.queries, p.heads);
+    start_attention(attention_query_gradient_launch(o), text, p, mask, score, p.queries, p.heads);
+    for (std::size_t i = 0; i < words_at.size(); ++i) {
+      if (element_places[i].words == nullptr) continue;
+      std::byte *words = element_places[i].words, *out = tensor_gradients[i].data;
+      index_t elements = tensor_gradients[i].size();
+      void* arguments[] = {&words, &out, &elements};
+      if (elements > 0) start_raw(kernels_.get("attention_sums", text), stride_blocks((elements + 255) / 256), 1, 256, arguments, 0);
+    }
+    if (a.has_sink) {
+      std::byte* d_sink = l.outputs.back().data;
+      void* arguments[] = {&p, &d_sink};
+      start_raw(kernels_.get("attention_sink_gradient", text), p.heads, 1, 256, arguments, 0);
+    }
   }
 
-  /// Keeps a mask, so that its address stays the key of its kernels.
-  void hold(const std::shared_ptr<const program>& mask) {
-    if (mask) masks_.emplace(mask.get(), mask);
+  /// Keeps a mask or score function, so that its address stays the key of its kernels.
+  void hold(const std::shared_ptr<const program>& p) {
+    if (p) held_.emplace(p.get(), p);
   }
 
   cuda_device device_;
@@ -438,7 +515,7 @@ class cuda_backend final : public backend {
   std::map<const program*, std::vector<row_launch>> rows_;
   std::map<std::string, const cuda_function*> row_kernels_;
   std::map<std::string, std::string> attention_texts_;
-  std::map<const program*, std::shared_ptr<const program>> masks_;
+  std::map<const program*, std::shared_ptr<const program>> held_;
   std::vector<std::string> labels_;
   std::shared_ptr<const program> identity_ = make_identity();
 };

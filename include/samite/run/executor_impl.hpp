@@ -42,7 +42,7 @@ SAMITE_IMPL int executor::find_source(const std::string& name) const {
   std::string known;
   for (const graph_node& n : g.nodes())
     if (n.as<input_node>() || n.as<parameter_node>() || n.as<state_node>()) known += (known.empty() ? "" : ", ") + n.label;
-  raise("E-RUN-NAME", "bind(\"", name, "\"): the graph has no input, parameter or state of that name; it has ", known.empty() ? "none" : known);
+  raise("E-RUN-NAME", "bind(\"", name, "\"): the graph has no input, parameter or state of that name; it had ", known.empty() ? "none" : known, " when the plan was made");
 }
 
 SAMITE_IMPL void executor::bind(const std::string& name, tensor t) {
@@ -213,7 +213,7 @@ SAMITE_IMPL tensor_view executor::output_view(const std::string& name) {
   if (!views_ready_) raise("E-RUN-UNBOUND", "output(\"", name, "\"): nothing has run yet with the tensors and lengths as they are; call step() first");
   for (const auto& [known, ref] : plan_.source().outputs())
     if (known == name) return view_of(ref);
-  raise("E-RUN-NAME", "output(\"", name, "\"): the graph has no output of that name; mark it with graph::output");
+  raise("E-RUN-NAME", "output(\"", name, "\"): the plan has no output of that name; mark it with graph::output before make_plan");
 }
 
 SAMITE_IMPL tensor executor::output(const std::string& name) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <samite/ir/derivative.hpp>
+#include <samite/ir/table.hpp>
 #include <samite/run/backend.hpp>
 #include <samite/run/row_loops.hpp>
 #include <samite/runtime/thread_pool.hpp>
