@@ -22,7 +22,8 @@ struct attention_tensor {
 
 struct tile_run {
   i32 first, last;  // tiles first to last - 1
-  i32 full, padding;
+  i32 full;
+  i32 bits;         // bit tile of the first one, the others follow; -1 if full
 };
 
 struct tile_lists {
@@ -70,7 +71,7 @@ __device__ inline void walk_tiles(const tile_lists& lists, index b, index h, ind
     run = begin[0], end = begin[1];
   }
   for (; run < end; ++run) {
-    const tile_run r = lists.runs != nullptr ? lists.runs[run] : tile_run{0, i32(tiles), 1, 0};
+    const tile_run r = lists.runs != nullptr ? lists.runs[run] : tile_run{0, i32(tiles), 1, -1};
     for (index tile = r.first; tile < r.last; ++tile) visit(tile, r.full != 0);
   }
 }

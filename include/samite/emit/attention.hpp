@@ -58,6 +58,21 @@ kernel_text emit_attention_forward(const attention_kernel_options& o);
 /// function that reads tensors attention_sums, which runs last, once for each of them.
 kernel_text emit_attention_gradient(const attention_kernel_options& o);
 
+/// Whether attention_forward_sm90 serves such an attention on sm_90a: 16-bit tensors, no score function, heads of at most 256 channels.
+bool serves_sm90(const attention_kernel_options& o);
+
+/// The forward kernel for sm_90a (codegen/device/attention_sm90.cuh). It does not depend on the mask; block_rows is its query tile.
+attention_launch attention_sm90_launch(const attention_kernel_options& o);
+/// Keys of its tiles.
+index_t attention_sm90_keys(const attention_kernel_options& o);
+kernel_text emit_attention_sm90(const attention_kernel_options& o);
+
+/// The kernel attention_bits, which fills the bit tiles of a mask: one block of 256 threads each.
+///
+/// keys    of a tile: 64 or 128
+/// errors  E-EMIT-OP if the mask is not made of integers
+kernel_text emit_attention_bits(const program& mask, index_t keys);
+
 }  // namespace samite
 
 #ifndef SAMITE_SPLIT

@@ -75,6 +75,40 @@ SAMITE_IMPL attention_launch attention_key_gradient_launch(const attention_kerne
   return detail::attention_launch_of(o, "attention_key_gradient_", false, true);
 }
 
+namespace detail {
+
+inline index_t padded_sm90(index_t channels) { return std::max<index_t>(1, (channels + 63) / 64) * 64; }
+
+}  // namespace detail
+
+SAMITE_IMPL bool serves_sm90(const attention_kernel_options& o) {
+  return (o.type == dtype::bf16 || o.type == dtype::f16) && o.score == nullptr && std::max(o.head_dim, o.value_dim) <= attention_head_limit;
+}
+
+SAMITE_IMPL index_t attention_sm90_keys(const attention_kernel_options& o) { return std::max(o.head_dim, o.value_dim) > 128 ? 64 : 128; }
+
+// The sizes are those of attention_sm90.cuh; tests/emit/attention_test.cpp has the compiler compare them.
+SAMITE_IMPL attention_launch attention_sm90_launch(const attention_kernel_options& o) {
+  const index_t D = detail::padded_sm90(o.head_dim), Dv = detail::padded_sm90(o.value_dim), keys = attention_sm90_keys(o);
+  const index_t bytes = 1024 + 128 * std::max(D, Dv) * 2 + 2 * keys * (D + Dv) * 2 + 256;
+  return {concat_text("attention_forward_sm90_", name_of(o.type), "_d", D, Dv == D ? "" : concat_text("_v", Dv)), 384, unsigned(bytes), 128};
+}
+
+SAMITE_IMPL kernel_text emit_attention_sm90(const attention_kernel_options& o) {
+  const attention_launch kernel = attention_sm90_launch(o);
+  return {kernel.name, concat_text("// attention forward on sm_90a: ", name_of(o.type), ", any mask\n#include \"attention_sm90.cuh\"\n\nnamespace samite {\n\nextern \"C\" __global__ void __launch_bounds__(",
+                                   kernel.threads, ", 1) ", kernel.name, "(const __grid_constant__ sm90_parameters p) {\n  attention_forward_sm90<", name_of(o.type), ", ",
+                                   detail::padded_sm90(o.head_dim), ", ", detail::padded_sm90(o.value_dim), ">(p);\n}\n\n}  // namespace samite\n")};
+}
+
+SAMITE_IMPL kernel_text emit_attention_bits(const program& mask, index_t keys) {
+  std::string out = "// bit tiles of a mask:\n" + detail::program_comment(mask, detail::used_nodes(mask), [](const node&) { return std::string("operand"); });
+  out += concat_text("//   keep = %", mask.roots[0], "\n#include \"attention_bits.cuh\"\n\nnamespace samite {\n\n", detail::mask_text(&mask));
+  out += concat_text("extern \"C\" __global__ void __launch_bounds__(256) attention_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys,\n"
+                     "    const __grid_constant__ keep_mask mask) {\n  fill_bits<", keys, ">(tiles, bits, queries, keys, mask);\n}\n\n");
+  return {"attention_bits", out + "}  // namespace samite\n"};
+}
+
 SAMITE_IMPL kernel_text emit_attention_forward(const attention_kernel_options& o) {
   const attention_launch kernel = attention_forward_launch(o);
   return {kernel.name, detail::attention_head_text(o, "forward") + detail::attention_entry(o, kernel, "attention_forward") + "}  // namespace samite\n"};

@@ -34,7 +34,8 @@ struct attention_tensor {
 
 struct tile_run {
   i32 first, last;  // tiles first to last - 1
-  i32 full, padding;
+  i32 full;
+  i32 bits;         // bit tile of the first one, the others follow; -1 if full
 };
 
 struct tile_lists {
@@ -82,7 +83,7 @@ __device__ inline void walk_tiles(const tile_lists& lists, index b, index h, ind
     run = begin[0], end = begin[1];
   }
   for (; run < end; ++run) {
-    const tile_run r = lists.runs != nullptr ? lists.runs[run] : tile_run{0, i32(tiles), 1, 0};
+    const tile_run r = lists.runs != nullptr ? lists.runs[run] : tile_run{0, i32(tiles), 1, -1};
     for (index tile = r.first; tile < r.last; ++tile) visit(tile, r.full != 0);
   }
 }
@@ -174,6 +175,38 @@ template <class T, class Real> __device__ inline void prepare_gradient(const att
     static_cast<Real*>(p.row_lse)[row] = hidden ? Real(infinity()) : lse * unit;
     static_cast<Real*>(p.row_delta)[row] = hidden ? Real(0) : sum - (p.d_lse != nullptr ? static_cast<const Real*>(p.d_lse)[row] : Real(0));
   }
+}
+
+}  // namespace samite
+)cuh"},
+    {"attention_bits.cuh",
+     R"cuh(// attention_bits.cuh: bit tiles: which pairs of a mask's undecided tiles are kept, one bit each, in the order of the accumulators of
+// attention_sm90.cuh. Filled once for a mask; heads, layers and steps share them.
+#pragma once
+#include "core.cuh"
+
+namespace samite {
+
+constexpr int sm90_rows = 128;  // queries of a tile
+
+struct undecided_tile {
+  i32 b, h, query_tile, key_tile;
+};
+
+// The bits of one undecided tile a block of 256 threads; a thread's are those of its accumulators in attention_forward_sm90.
+template <int Keys, class Mask> __device__ inline void fill_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, const Mask& mask) {
+  const undecided_tile t = tiles[blockIdx.x];
+  const int lane = threadIdx.x % 32;
+  const index q = index(t.query_tile) * sm90_rows + threadIdx.x / 32 * 16 + lane / 4, kv = index(t.key_tile) * Keys + lane % 4 * 2;
+  uint2 found = {0, 0};
+#pragma unroll 1
+  for (int i = 0; i < Keys / 4; ++i) {
+    const index column = kv + i / 2 * 8 + i % 2;
+    if (column >= keys) break;
+    if (q < queries && mask.keep(t.b, t.h, q, column)) found.x |= 1u << i;
+    if (q + 8 < queries && mask.keep(t.b, t.h, q + 8, column)) found.y |= 1u << i;
+  }
+  bits[index(blockIdx.x) * 256 + threadIdx.x] = found;
 }
 
 }  // namespace samite
@@ -743,6 +776,269 @@ __device__ inline void attention_key_gradient_real(const attention_parameters& p
 
 }  // namespace samite
 )cuh"},
+    {"attention_sm90.cuh",
+     R"cuh(// attention_sm90.cuh: forward attention of bf16 and f16 tensors on sm_90a: wgmma, TMA, one warp that loads, two warpgroups that compute.
+//
+// A block of 384 threads owns 128 queries of one head. Its first warpgroup loads: Q once, then tiles of `keys` keys and values through
+// two stages each. The others own 64 queries each: while the tensor cores multiply P V of one tile and Q K^T of the next, the softmax
+// of the tile between runs. Which tiles are visited, and which of their pairs are kept, is data: lists of runs, and for undecided
+// tiles one bit a pair in the order of the accumulators ("bit tiles"), which attention_bits fills once for a mask. The kernel does not
+// depend on the mask.
+// Dynamic shared memory: sm90_shared_bytes.
+// source  Shah et al. 2024, arXiv:2407.08608, sections 3.1 and 3.2
+#pragma once
+#include "attention.cuh"
+#include "attention_bits.cuh"
+#include "hopper.cuh"
+
+namespace samite {
+
+constexpr int sm90_threads = 384;
+// Head dims padded to multiples of 64.
+template <int D, int Dv> struct sm90_shape {
+  static constexpr int widest = D > Dv ? D : Dv;
+  static constexpr int keys = widest > 128 ? 64 : 128;  // a tile
+  static constexpr int loader_registers = widest > 128 ? 56 : 40, registers = widest > 128 ? 224 : 232;
+  static constexpr int query_bytes = sm90_rows * widest * 2, key_bytes = keys * D * 2, value_bytes = keys * Dv * 2;
+};
+template <int D, int Dv> constexpr int sm90_shared_bytes = 1024 + sm90_shape<D, Dv>::query_bytes + 2 * (sm90_shape<D, Dv>::key_bytes + sm90_shape<D, Dv>::value_bytes) + 256;
+
+struct sm90_lists {
+  const tile_run* runs;
+  const i64* begin;               // [lists + 1]
+  index batch_lists, head_lists;  // lists from one batch or head to the next; 0 where they share
+  const uint2* bits;              // [bit tiles][256 threads]: the thread's first and second row
+  index section;                  // heads whose keys and values stay in the L2 together
+};
+struct sm90_parameters {
+  tensor_map Q, K, V;
+  attention_parameters p;
+  sm90_lists lists;
+};
+
+// Heads of a section follow one another at the same tile, the last tile first: causal masks give it the most work, and the blocks that
+// run at one time share keys in the L2.
+struct section_place {
+  index b, h, tile;
+  __device__ section_place(const sm90_parameters& a, index tiles) {
+    const index all = a.p.heads * a.p.batch, whole = a.lists.section * tiles, section = blockIdx.x / whole, first = section * a.lists.section;
+    const index heads = all - first < a.lists.section ? all - first : a.lists.section, rest = blockIdx.x - section * whole;
+    tile = tiles - 1 - rest / heads;
+    const index head = first + rest % heads;
+    h = head % a.p.heads, b = head / a.p.heads;
+  }
+};
+
+// Bits of the columns before `limit` among a thread's in a row of a tile.
+__device__ inline u32 columns_below(i32 limit) {
+  const i32 c = limit - i32(threadIdx.x % 4 * 2), count = c <= 0 ? 0 : c / 8 * 2 + (c % 8 < 2 ? c % 8 : 2);
+  return count >= 32 ? ~0u : (1u << count) - 1;
+}
+
+template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(const sm90_parameters& a) {
+  using shape = sm90_shape<D, Dv>;
+  constexpr int keys = shape::keys, columns = keys / 2, values = Dv / 2;  // accumulators of a thread
+  const attention_parameters& p = a.p;
+  extern __shared__ uint4 shared[];
+  char* const base = reinterpret_cast<char*>((reinterpret_cast<u64>(shared) + 1023) & ~u64(1023));
+  char* const Qs = base;
+  char* const Ks = Qs + shape::query_bytes;
+  char* const Vs = Ks + 2 * shape::key_bytes;
+  u64* const query_full = reinterpret_cast<u64*>(Vs + 2 * shape::value_bytes);
+  u64 *const key_full = query_full + 1, *const value_full = key_full + 2, *const key_empty = value_full + 2, *const value_empty = key_empty + 2;
+  i32* const tile_of = reinterpret_cast<i32*>(value_empty + 2);  // [2 stages][key tile or -1 for the end, bit tile or -1]
+
+  const section_place at(a, (p.queries + sm90_rows - 1) / sm90_rows);
+  const i32 first_query = i32(at.tile) * sm90_rows;
+  if (threadIdx.x == 0) {
+    barrier_init(query_full, 1);
+    for (int s = 0; s < 2; ++s) barrier_init(key_full + s, 1), barrier_init(value_full + s, 1), barrier_init(key_empty + s, 2), barrier_init(value_empty + s, 2);
+    barrier_init_visible();
+    prefetch(a.Q), prefetch(a.K), prefetch(a.V);
+  }
+  __syncthreads();
+  const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+
+  if (group == 0) {
+    give_registers<shape::loader_registers>();
+    if (threadIdx.x != 0) return;
+    const i32 b = i32(at.b), h = i32(at.h), g = i32(at.h / (p.heads / p.key_heads));
+    barrier_expect(query_full, sm90_rows * D * 2);
+    for (int c = 0; c < D / 64; ++c) copy_box(Qs + c * sm90_rows * 128, a.Q, query_full, c * 64, first_query, h, b);
+    const i64* begin = a.lists.begin + at.b * a.lists.batch_lists + at.h * a.lists.head_lists + at.tile;
+    u32 stage = 0, parity = 1;  // of "empty": the first round passes
+    for (i64 run = begin[0]; run < begin[1]; ++run) {
+      const tile_run r = a.lists.runs[run];
+      for (i32 tile = r.first; tile < r.last; ++tile) {
+        barrier_wait(key_empty + stage, parity);
+        tile_of[2 * stage] = tile, tile_of[2 * stage + 1] = r.bits < 0 ? -1 : r.bits + tile - r.first;
+        barrier_expect(key_full + stage, shape::key_bytes);
+        for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * shape::key_bytes + c * keys * 128, a.K, key_full + stage, c * 64, tile * keys, g, b);
+        barrier_wait(value_empty + stage, parity);
+        barrier_expect(value_full + stage, shape::value_bytes);
+        for (int c = 0; c < Dv / 64; ++c) copy_box(Vs + stage * shape::value_bytes + c * keys * 128, a.V, value_full + stage, c * 64, tile * keys, g, b);
+        stage ^= 1;
+        if (stage == 0) parity ^= 1;
+      }
+    }
+    barrier_wait(key_empty + stage, parity);
+    tile_of[2 * stage] = -1;
+    barrier_arrive(key_full + stage);
+    return;
+  }
+
+  take_registers<shape::registers>();
+  const int half = group - 1, lane = threadIdx.x % 32;
+  const bool first_thread = threadIdx.x % 128 == 0;
+  const float scale = float(p.scale) * log2_e;
+  const i32 tail = i32(p.keys % keys), last_tile = i32((p.keys - 1) / keys);
+  float o[values], s[columns], largest[2] = {-infinity(), -infinity()}, total[2] = {0, 0}, rescale[2];
+  u32 weights[columns / 2];
+#pragma unroll
+  for (int i = 0; i < values; ++i) o[i] = 0;
+
+  const u64 query = operand(Qs + half * 64 * 128, 16), key = operand(Ks, 16), value = operand(Vs, keys * 128);
+  u32 stage = 0, parity = 0, value_stage = 0, value_parity = 0;
+  i32 key_tile, bit_tile;
+
+  const auto scores = [&]() __attribute__((always_inline)) {
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k)
+      warpgroup_product<T, keys>::product(s, query + (k / 4 * sm90_rows * 128 + k % 4 * 32) / 16, key + (stage * shape::key_bytes + k / 4 * keys * 128 + k % 4 * 32) / 16, k != 0);
+    products_commit();
+  };
+  const auto weighted = [&]() __attribute__((always_inline)) {
+#pragma unroll
+    for (int k = 0; k < keys / 16; ++k) warpgroup_product<T, Dv>::product_columns(o, weights + 4 * k, value + (value_stage * shape::value_bytes + k * 2048) / 16);
+    products_commit();
+  };
+  const auto next_stage = [](u32& at_stage, u32& at_parity) __attribute__((always_inline)) {
+    at_stage ^= 1;
+    if (at_stage == 0) at_parity ^= 1;
+  };
+  // Hides pairs, and turns scores into weights relative to the row's new maximum.
+  const auto softmax = [&]() __attribute__((always_inline)) {
+    if (bit_tile >= 0 || (tail != 0 && key_tile == last_tile)) {
+      uint2 bits = {~0u, ~0u};
+      if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * 256 + half * 128 + threadIdx.x % 128];
+      if (tail != 0 && key_tile == last_tile) {
+        const u32 inside = columns_below(tail);
+        bits.x &= inside, bits.y &= inside;
+      }
+#pragma unroll
+      for (int i = 0; i < columns; ++i) {
+        const u32 row = i % 4 < 2 ? bits.x : bits.y;
+        s[i] = (row >> (i / 4 * 2 + i % 2) & 1u) != 0 ? s[i] : -infinity();
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float top = largest[r];
+#pragma unroll
+      for (int i = 0; i < columns; i += 4) top = ::fmaxf(top, ::fmaxf(s[i + 2 * r], s[i + 2 * r + 1]));
+      top = ::fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+      top = ::fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+      const float shift = top == -infinity() ? 0.0f : top * scale;  // no key seen yet: keeps -inf - -inf from being NaN
+      rescale[r] = power_of_2(largest[r] * scale - shift);
+      largest[r] = top;
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < columns; i += 4) {
+        s[i + 2 * r] = power_of_2(s[i + 2 * r] * scale - shift);
+        s[i + 2 * r + 1] = power_of_2(s[i + 2 * r + 1] * scale - shift);
+        sum += s[i + 2 * r] + s[i + 2 * r + 1];
+      }
+      total[r] = total[r] * rescale[r] + sum;
+    }
+  };
+  const auto pack = [&]() __attribute__((always_inline)) {
+#pragma unroll
+    for (int i = 0; i < columns; i += 2) weights[i / 2] = storage<T>::pair(s[i], s[i + 1]);
+  };
+
+  barrier_wait(query_full, 0);
+  barrier_wait(key_full + 0, 0);
+  key_tile = tile_of[0], bit_tile = tile_of[1];
+  if (key_tile >= 0) {
+    products_begin();
+    scores();
+    products_wait<0>();
+    pin(s);
+    if (first_thread) barrier_arrive(key_empty + stage);
+    next_stage(stage, parity);
+    softmax();
+    pack();
+    for (;;) {
+      barrier_wait(key_full + stage, parity);
+      key_tile = tile_of[2 * stage], bit_tile = tile_of[2 * stage + 1];
+      if (key_tile < 0) break;
+      pin(s);
+      products_begin();
+      scores();
+      barrier_wait(value_full + value_stage, value_parity);
+      pin(o);
+      products_begin();
+      weighted();
+      products_wait<1>();
+      pin(s);
+      if (first_thread) barrier_arrive(key_empty + stage);
+      next_stage(stage, parity);
+      softmax();
+      products_wait<0>();
+      pin(o);
+      if (first_thread) barrier_arrive(value_empty + value_stage);
+      next_stage(value_stage, value_parity);
+      pack();
+#pragma unroll
+      for (int i = 0; i < values; ++i) o[i] *= rescale[i % 4 / 2];
+    }
+    barrier_wait(value_full + value_stage, value_parity);
+    pin(o);
+    products_begin();
+    weighted();
+    products_wait<0>();
+    pin(o);
+  }
+
+  // O through shared memory, in 16-byte units with the unit's number xor the row, then whole rows to global memory.
+  const int row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
+  char* const staged = Qs + half * 64 * shape::widest * 2;
+  float factor[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float sum = total[r];
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    const row_result<float> result(p, at.h, sum, sum == 0 ? -infinity() : largest[r] * float(p.scale) + real_log(sum));
+    factor[r] = result.factor;
+    const index q = first_query + half * 64 + row_low + r * 8;
+    if (q < p.queries && lane % 4 == 0) static_cast<float*>(p.lse)[(at.b * p.heads + at.h) * p.queries + q] = result.lse;
+  }
+  // Both warpgroups have read Q before either overwrites it.
+  asm volatile("bar.sync 1, 256;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < values; i += 2) {
+    const int row = row_low + i % 4 / 2 * 8, unit = i / 4;
+    *reinterpret_cast<u32*>(staged + row * Dv * 2 + ((unit ^ (row & 7)) << 4) + lane % 4 * 4) = storage<T>::pair(o[i] * factor[i % 4 / 2], o[i + 1] * factor[i % 4 / 2]);
+  }
+  warpgroup_sync(2 + half);
+  T* const out = head_data<T>(p.out, at.b, at.h);
+  for (int i = threadIdx.x % 128; i < 64 * (Dv / 8); i += 128) {
+    const int row = i / (Dv / 8), unit = i % (Dv / 8);
+    const index q = first_query + half * 64 + row;
+    if (q >= p.queries || unit * 8 >= p.value_dim) continue;
+    const uint4 x = *reinterpret_cast<const uint4*>(staged + row * Dv * 2 + ((unit ^ (row & 7)) << 4));
+    if (p.out.vectors) {
+      *reinterpret_cast<uint4*>(out + q * p.out.row_stride + unit * 8) = x;
+    } else {
+      const T* elements = reinterpret_cast<const T*>(&x);
+      for (int e = 0; e < 8 && unit * 8 + e < p.value_dim; ++e) out[q * p.out.row_stride + (unit * 8 + e) * p.out.column_stride] = elements[e];
+    }
+  }
+}
+
+}  // namespace samite
+)cuh"},
     {"copy.cuh",
      R"cuh(// copy.cuh: strided copies, the moving part of copy, concat, pad, assign and append.
 //
@@ -1007,6 +1303,202 @@ template <class Id, class Element, class Sum> __device__ inline void embedding_g
     }
   }
 }
+
+}  // namespace samite
+)cuh"},
+    {"hopper.cuh",
+     R"cuh(// hopper.cuh: what sm_90a adds: matrix products of a warpgroup (wgmma), tensor copies (TMA), barriers in shared memory.
+//
+// Tiles in shared memory are chunks of 64 columns, [rows][64] of 16-bit elements with 128-byte rows, in the 128-byte swizzle; chunks
+// begin at multiples of 1024 bytes. A product of a warpgroup has 64 rows; element (i, e) of a thread's accumulators is in row
+// 16 * warp + lane / 4 + (e / 2) * 8 and column 8 i + lane % 4 * 2 + e % 2.
+// source  PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Instructions", "Tensor Memory Access"
+#pragma once
+#include "mma.cuh"
+
+namespace samite {
+
+// ---- barriers in shared memory ------------------------------------------------------------------------------------------------
+
+__device__ inline void barrier_init(u64* barrier, u32 count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
+}
+__device__ inline void barrier_init_visible() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ inline void barrier_arrive(u64* barrier) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(shared_address(barrier)) : "memory");
+}
+__device__ inline void barrier_expect(u64* barrier, u32 bytes) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+__device__ inline void barrier_wait(u64* barrier, u32 parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nwait_%=:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra wait_%=;\n}" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+
+// ---- tensor copies -------------------------------------------------------------------------------------------------------------
+
+struct alignas(64) tensor_map {
+  u64 words[16];
+};
+__device__ inline void prefetch(const tensor_map& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
+// A box of the map at column, row, head and batch to shared memory; its bytes count in the barrier. One thread.
+__device__ inline void copy_box(void* to, const tensor_map& map, u64* barrier, i32 column, i32 row, i32 head, i32 batch) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(to)), "l"(&map),
+               "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(head), "r"(batch)
+               : "memory");
+}
+
+// ---- registers of a warpgroup ----------------------------------------------------------------------------------------------------
+
+template <int Count> __device__ inline void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count)); }
+template <int Count> __device__ inline void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count)); }
+__device__ inline void warpgroup_sync(int name) { asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory"); }
+
+// 2^x, with 2^-inf = 0; relative error 2^-22.
+__device__ inline float power_of_2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// ---- products --------------------------------------------------------------------------------------------------------------------
+
+__device__ inline void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int Pending> __device__ inline void products_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory"); }
+// Keeps the compiler from moving arithmetic on accumulators over a wait or a begin.
+template <int N> __device__ inline void pin(float (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(x[i])::"memory");
+}
+
+// Descriptor of an operand in shared memory. Rows of k (K-major): `lead` is not read. Columns of k: `lead` is the distance of chunks.
+__device__ inline u64 operand(const void* tile, u32 lead) {
+  return u64((shared_address(tile) & 0x3ffff) >> 4) | u64(lead >> 4) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
+}
+
+// c[64, 8 N'] (+)= a b for 16 steps of k. In `product`, a and b are descriptors and both are K-major; in `product_columns`, a are
+// registers and b has the steps of k as rows.
+template <class T, int N> struct warpgroup_product;
+template <> struct warpgroup_product<bf16, 64> {
+  static __device__ inline void product(float (&c)[32], u64 a, u64 b, int add) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "%32, %33, p, 1, 1, 0, 0;\n}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+        : "l"(a), "l"(b), "r"(add));
+  }
+  static __device__ inline void product_columns(float (&c)[32], const u32* a, u64 b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+template <> struct warpgroup_product<bf16, 128> {
+  static __device__ inline void product(float (&c)[64], u64 a, u64 b, int add) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "%64, %65, p, 1, 1, 0, 0;\n}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+        : "l"(a), "l"(b), "r"(add));
+  }
+  static __device__ inline void product_columns(float (&c)[64], const u32* a, u64 b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+template <> struct warpgroup_product<bf16, 192> {
+  static __device__ inline void product_columns(float (&c)[96], const u32* a, u64 b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+        "{%96, %97, %98, %99}, %100, 1, 1, 1, 1;"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63]), "+f"(c[64]), "+f"(c[65]), "+f"(c[66]), "+f"(c[67]), "+f"(c[68]), "+f"(c[69]), "+f"(c[70]), "+f"(c[71]), "+f"(c[72]), "+f"(c[73]), "+f"(c[74]), "+f"(c[75]), "+f"(c[76]), "+f"(c[77]), "+f"(c[78]), "+f"(c[79]), "+f"(c[80]), "+f"(c[81]), "+f"(c[82]), "+f"(c[83]), "+f"(c[84]), "+f"(c[85]), "+f"(c[86]), "+f"(c[87]), "+f"(c[88]), "+f"(c[89]), "+f"(c[90]), "+f"(c[91]), "+f"(c[92]), "+f"(c[93]), "+f"(c[94]), "+f"(c[95])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+template <> struct warpgroup_product<bf16, 256> {
+  static __device__ inline void product_columns(float (&c)[128], const u32* a, u64 b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+        "{%128, %129, %130, %131}, %132, 1, 1, 1, 1;"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63]), "+f"(c[64]), "+f"(c[65]), "+f"(c[66]), "+f"(c[67]), "+f"(c[68]), "+f"(c[69]), "+f"(c[70]), "+f"(c[71]), "+f"(c[72]), "+f"(c[73]), "+f"(c[74]), "+f"(c[75]), "+f"(c[76]), "+f"(c[77]), "+f"(c[78]), "+f"(c[79]), "+f"(c[80]), "+f"(c[81]), "+f"(c[82]), "+f"(c[83]), "+f"(c[84]), "+f"(c[85]), "+f"(c[86]), "+f"(c[87]), "+f"(c[88]), "+f"(c[89]), "+f"(c[90]), "+f"(c[91]), "+f"(c[92]), "+f"(c[93]), "+f"(c[94]), "+f"(c[95]), "+f"(c[96]), "+f"(c[97]), "+f"(c[98]), "+f"(c[99]), "+f"(c[100]), "+f"(c[101]), "+f"(c[102]), "+f"(c[103]), "+f"(c[104]), "+f"(c[105]), "+f"(c[106]), "+f"(c[107]), "+f"(c[108]), "+f"(c[109]), "+f"(c[110]), "+f"(c[111]), "+f"(c[112]), "+f"(c[113]), "+f"(c[114]), "+f"(c[115]), "+f"(c[116]), "+f"(c[117]), "+f"(c[118]), "+f"(c[119]), "+f"(c[120]), "+f"(c[121]), "+f"(c[122]), "+f"(c[123]), "+f"(c[124]), "+f"(c[125]), "+f"(c[126]), "+f"(c[127])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+template <> struct warpgroup_product<f16, 64> {
+  static __device__ inline void product(float (&c)[32], u64 a, u64 b, int add) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "%32, %33, p, 1, 1, 0, 0;\n}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+        : "l"(a), "l"(b), "r"(add));
+  }
+)cuh"
+     R"cuh(  static __device__ inline void product_columns(float (&c)[32], const u32* a, u64 b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+template <> struct warpgroup_product<f16, 128> {
+  static __device__ inline void product(float (&c)[64], u64 a, u64 b, int add) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "%64, %65, p, 1, 1, 0, 0;\n}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+        : "l"(a), "l"(b), "r"(add));
+  }
+  static __device__ inline void product_columns(float (&c)[64], const u32* a, u64 b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+template <> struct warpgroup_product<f16, 192> {
+  static __device__ inline void product_columns(float (&c)[96], const u32* a, u64 b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+        "{%96, %97, %98, %99}, %100, 1, 1, 1, 1;"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63]), "+f"(c[64]), "+f"(c[65]), "+f"(c[66]), "+f"(c[67]), "+f"(c[68]), "+f"(c[69]), "+f"(c[70]), "+f"(c[71]), "+f"(c[72]), "+f"(c[73]), "+f"(c[74]), "+f"(c[75]), "+f"(c[76]), "+f"(c[77]), "+f"(c[78]), "+f"(c[79]), "+f"(c[80]), "+f"(c[81]), "+f"(c[82]), "+f"(c[83]), "+f"(c[84]), "+f"(c[85]), "+f"(c[86]), "+f"(c[87]), "+f"(c[88]), "+f"(c[89]), "+f"(c[90]), "+f"(c[91]), "+f"(c[92]), "+f"(c[93]), "+f"(c[94]), "+f"(c[95])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+template <> struct warpgroup_product<f16, 256> {
+  static __device__ inline void product_columns(float (&c)[128], const u32* a, u64 b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+        "{%128, %129, %130, %131}, %132, 1, 1, 1, 1;"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63]), "+f"(c[64]), "+f"(c[65]), "+f"(c[66]), "+f"(c[67]), "+f"(c[68]), "+f"(c[69]), "+f"(c[70]), "+f"(c[71]), "+f"(c[72]), "+f"(c[73]), "+f"(c[74]), "+f"(c[75]), "+f"(c[76]), "+f"(c[77]), "+f"(c[78]), "+f"(c[79]), "+f"(c[80]), "+f"(c[81]), "+f"(c[82]), "+f"(c[83]), "+f"(c[84]), "+f"(c[85]), "+f"(c[86]), "+f"(c[87]), "+f"(c[88]), "+f"(c[89]), "+f"(c[90]), "+f"(c[91]), "+f"(c[92]), "+f"(c[93]), "+f"(c[94]), "+f"(c[95]), "+f"(c[96]), "+f"(c[97]), "+f"(c[98]), "+f"(c[99]), "+f"(c[100]), "+f"(c[101]), "+f"(c[102]), "+f"(c[103]), "+f"(c[104]), "+f"(c[105]), "+f"(c[106]), "+f"(c[107]), "+f"(c[108]), "+f"(c[109]), "+f"(c[110]), "+f"(c[111]), "+f"(c[112]), "+f"(c[113]), "+f"(c[114]), "+f"(c[115]), "+f"(c[116]), "+f"(c[117]), "+f"(c[118]), "+f"(c[119]), "+f"(c[120]), "+f"(c[121]), "+f"(c[122]), "+f"(c[123]), "+f"(c[124]), "+f"(c[125]), "+f"(c[126]), "+f"(c[127])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
 
 }  // namespace samite
 )cuh"},

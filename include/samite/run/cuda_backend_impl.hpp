@@ -424,8 +424,61 @@ class cuda_backend final : public backend {
     const attention_kernel_options o = attention_options_of(l, a, p, tensors);
     std::vector<std::byte> mask = mask_parameters(a.mask, l.node.label), score = score_parameters(l, a, tensors, p);
     place_sink(l, a, p, scratch(std::size_t(p.heads) * 8));
+    if (attention_forward_sm90(l, a, p, o, mask)) return;
     if (a.mask && p.keys > 0) p.lists = maps_.get(stream_, a.mask, step_, p.batch, p.heads, p.queries, p.keys, false).rows;
     start_attention(attention_forward_launch(o), attention_text(o, false), p, mask, score, p.queries, p.heads);
+  }
+
+  /// A TMA descriptor of a [B,H,rows,D] operand with boxes of 64 columns of `rows` rows; false if TMA can't address it.
+  static bool encode(tensor_map& map, const tensor_view& v, index_t rows) {
+    if (cuda().encode_tensor_map == nullptr || v.strides[3] != 1) return false;
+    std::uint64_t dims[4] = {std::uint64_t(v.dims[3]), std::uint64_t(v.dims[2]), std::uint64_t(v.dims[1]), std::uint64_t(v.dims[0])}, strides[3];
+    for (int i = 0; i < 3; ++i) {  // the stride of an axis of one element is never used, but must be a fitting number
+      strides[i] = v.dims[std::size_t(2 - i)] > 1 ? std::uint64_t(v.strides[std::size_t(2 - i)]) * 2 : 256;
+      if (strides[i] == 0 || strides[i] % 16 != 0 || strides[i] >= std::uint64_t(1) << 40) return false;
+    }
+    for (const std::uint64_t d : dims)
+      if (d < 1 || d > std::uint64_t(1) << 31) return false;
+    if (address_of(v.data) % 16 != 0) return false;
+    const std::uint32_t box[4] = {64, std::uint32_t(rows), 1, 1}, steps[4] = {1, 1, 1, 1};
+    constexpr int swizzle_128 = 3, promote_256 = 3;
+    return cuda().encode_tensor_map(&map, v.type == dtype::bf16 ? 9 : 6, 4, const_cast<std::byte*>(v.data), dims, strides, box, steps, 0, swizzle_128, promote_256, 0) == 0;
+  }
+
+  /// Runs the forward pass on the kernel for sm_90a if that serves it.
+  bool attention_forward_sm90(const launch& l, const attention_node& a, const device_attention& p, const attention_kernel_options& o, std::vector<std::byte>& mask) {
+    if (device_.arch() != 90 || !serves_sm90(o) || !(p.scale > 0) || p.keys == 0 || std::max(p.queries, p.keys) >= index_t(1) << 31) return false;
+    const index_t keys = attention_sm90_keys(o);
+    device_sm90_attention call;
+    call.p = p;
+    if (!encode(call.Q, l.inputs[0], 128) || !encode(call.K, l.inputs[1], keys) || !encode(call.V, l.inputs[2], keys)) return false;
+    const device_tile_maps::bit_lists lists = maps_.get_bits(stream_, a.mask, step_, p.batch, p.heads, p.queries, p.keys, keys);
+    if (!lists.fits) return false;
+    call.lists = lists.rows;
+    // Heads whose keys and values take 32 MB together, a large part of the L2.
+    const index_t head_bytes = p.keys * (index_t(p.head_dim) + p.value_dim) * 2, fitting = std::max<index_t>(1, (index_t(32) << 20) / std::max<index_t>(1, head_bytes));
+    call.lists.section = std::min(fitting * (p.heads / p.key_heads), p.heads * p.batch);
+    if (lists.fresh > 0) {
+      device_address undecided = lists.undecided, bits = lists.rows.bits;
+      index_t queries = p.queries, key_count = p.keys;
+      void* arguments[] = {&undecided, &bits, &queries, &key_count, mask.data()};
+      start_raw(kernels_.get("attention_bits", bits_text(o, keys)), lists.fresh, 1, 256, arguments, 0);
+    }
+    const attention_launch kernel = attention_sm90_launch(o);
+    const index_t blocks = (p.queries + kernel.block_rows - 1) / kernel.block_rows * p.heads * p.batch;
+    start(kernels_.get(kernel.name, sm90_text(o), kernel.shared_bytes), blocks, kernel.threads, call, kernel.shared_bytes);
+    return true;
+  }
+
+  const std::string& bits_text(const attention_kernel_options& o, index_t keys) {
+    std::string& text = attention_texts_[concat_text("bits,", keys, ",", reinterpret_cast<std::uintptr_t>(o.mask))];
+    if (text.empty()) text = emit_attention_bits(*o.mask, keys).text;
+    return text;
+  }
+  const std::string& sm90_text(const attention_kernel_options& o) {
+    std::string& text = attention_texts_[concat_text("sm90,", int(o.type), ",", o.head_dim, ",", o.value_dim)];
+    if (text.empty()) text = emit_attention_sm90(o).text;
+    return text;
   }
 
   void attention_backward(const launch& l, const attention_gradient_node& a) {

@@ -1,0 +1,160 @@
+// Attention on a GPU, forward: milliseconds and TFLOP/s on kept pairs as JSON lines in the schema of docs/benchmarks.md. Each output
+// is checked on sampled rows against sums in double. Dates and commits come from BENCH_DATE and BENCH_COMMIT; the peers are timed
+// by tests/bench/attention_peers.py on the same masks.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include <samite/mask/count_kept.hpp>
+#include <samite/runtime/cuda_driver.hpp>
+#include <samite/samite.hpp>
+
+namespace {
+
+using namespace samite;
+
+struct bench_case {
+  const char* name;
+  index_t B, H, G, Q, K, D;
+  any_mask mask;
+  std::function<bool(index_t q, index_t kv)> keeps;  // written anew, so that a wrong mask shows
+};
+
+double milliseconds(executor& run, int steps) {
+  run.synchronize();
+  std::this_thread::sleep_for(std::chrono::milliseconds(40));
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < steps; ++i) run.step();
+  run.synchronize();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+// From an idle card: four steps less one, so that what a call costs once cancels; the median of five.
+double burst(executor& run) {
+  std::vector<double> ms;
+  for (int i = 0; i < 5; ++i) ms.push_back((milliseconds(run, 4) - milliseconds(run, 1)) / 3);
+  std::sort(ms.begin(), ms.end());
+  return ms[2];
+}
+
+double sustained(executor& run, double one) {
+  for (int i = 0; i < int(200 / one) + 1; ++i) run.step();
+  const int steps = int(350 / one) + 1;
+  run.synchronize();
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < steps; ++i) run.step();
+  run.synchronize();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() / steps;
+}
+
+tensor normal(extents dims, std::uint32_t purpose) {
+  tensor t(f32, std::move(dims));
+  counted_random random(7, purpose);
+  for (float& x : t.values<float>()) x = float(random.normal());
+  return t.to_dtype(bf16);
+}
+
+double worst_error(const bench_case& c, const tensor& Q, const tensor& K, const tensor& V, const tensor& out) {
+  const auto at = [&](const tensor& t, index_t row_number) {
+    const std::uint16_t* row = reinterpret_cast<const std::uint16_t*>(t.raw()) + row_number * c.D;
+    return [row](index_t d) {
+      const std::uint32_t bits = std::uint32_t(row[d]) << 16;
+      float x;
+      std::memcpy(&x, &bits, 4);
+      return double(x);
+    };
+  };
+  double worst = 0;
+  for (index_t i = 0; i < 12; ++i) {
+    const index_t b = i % c.B, h = (i * 5) % c.H, q = i == 0 ? c.Q - 1 : (i * 7919 + 13) % c.Q;
+    const auto query = at(Q, (b * c.H + h) * c.Q + q);
+    std::vector<double> s(std::size_t(c.K), -INFINITY), o(std::size_t(c.D), 0.0);
+    double top = -INFINITY, sum = 0;
+    for (index_t k = 0; k < c.K; ++k) {
+      if (!c.keeps(q, k)) continue;
+      const auto key = at(K, (b * c.G + h / (c.H / c.G)) * c.K + k);
+      double dot = 0;
+      for (index_t d = 0; d < c.D; ++d) dot += query(d) * key(d);
+      top = std::max(top, s[std::size_t(k)] = dot / std::sqrt(double(c.D)));
+    }
+    for (index_t k = 0; k < c.K; ++k) {
+      if (std::isinf(s[std::size_t(k)])) continue;
+      const double w = std::exp(s[std::size_t(k)] - top);
+      const auto value = at(V, (b * c.G + h / (c.H / c.G)) * c.K + k);
+      sum += w;
+      for (index_t d = 0; d < c.D; ++d) o[std::size_t(d)] += w * value(d);
+    }
+    const auto found = at(out, (b * c.Q + q) * c.H + h);
+    for (index_t d = 0; d < c.D; ++d) worst = std::max(worst, std::fabs(found(d) - (sum > 0 ? o[std::size_t(d)] / sum : 0)));
+  }
+  return worst;
+}
+
+void run_case(const bench_case& c) {
+  graph g;
+  const value q = g.input("Q", bf16, {c.B, c.H, c.Q, c.D}), k = g.input("K", bf16, {c.B, c.G, c.K, c.D}), v = g.input("V", bf16, {c.B, c.G, c.K, c.D});
+  g.output("out", transpose(attention(q, k, v, {.mask = c.mask}).out, {0, 2, 1, 3}));  // stored token-major
+  executor run(make_plan(g, device::cuda()));
+  const tensor Q = normal({c.B, c.H, c.Q, c.D}, 1), K = normal({c.B, c.G, c.K, c.D}, 2), V = normal({c.B, c.G, c.K, c.D}, 3);
+  for (const auto& [name, t] : {std::pair{"Q", Q}, {"K", K}, {"V", V}}) {
+    tensor moved = run.device_backend().make_tensor(bf16, t.dims());
+    moved.copy_from(t);
+    run.bind(name, moved);
+  }
+  run.step();
+  run.synchronize();
+  const tensor out = run.output("out");
+  const double error = worst_error(c, Q, K, V, out);
+  const double pairs = double(count_kept(c.mask, {.B = 1, .H = 1, .Q = c.Q, .K = c.K})) * double(c.B * c.H);
+  const double ms = burst(run), steady = sustained(run, ms);
+  const char *date = std::getenv("BENCH_DATE"), *commit = std::getenv("BENCH_COMMIT");
+  std::printf("{\"bench\":\"attention\",\"case\":\"%s\",\"pass\":\"forward\",\"ms\":%.4f,\"ms_sustained\":%.4f,\"tflops_kept\":%.1f,\"tflops_kept_sustained\":%.1f,\"worst_error\":%.5f,\"date\":\"%s\","
+              "\"command\":\"attention_bench\",\"commit\":\"%s\"}\n",
+              c.name, ms, steady, 4 * double(c.D) * pairs / ms / 1e9, 4 * double(c.D) * pairs / steady / 1e9, error, date ? date : "", commit ? commit : "");
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main() {
+  if (!cuda_available()) return 77;
+  using namespace symbols;
+  const auto lower = [](index_t q, index_t kv) { return kv <= q; };
+  const auto all = [](index_t, index_t) { return true; };
+  const index_t S = 8192, blocks = 512;
+  std::vector<index_t> ids, anchors, anchor_ids;
+  for (index_t i = 0; i < S; ++i) ids.push_back(i / 1500);
+  for (index_t i = 0; i < blocks; ++i) anchors.push_back(16 * i + (i * 7) % 13);
+  const auto dflash = [&](bool documents, index_t window) {
+    dflash_mask_options o{.context_length = S, .block_size = 16, .anchors = table(anchors, {1, blocks})};
+    if (documents) o.documents = table(ids, {1, S});
+    if (window > 0) o.window = scalar(window);
+    return dflash_mask(o);
+  };
+  const auto drafts = [&](bool documents, index_t window) {
+    return [=](index_t q, index_t kv) {
+      const index_t a = anchors[std::size_t(q / 16)];
+      if (kv >= S) return (kv - S) / 16 == q / 16;
+      return kv < a && (!documents || kv / 1500 == a / 1500) && (window == 0 || a + q % 16 - kv < window);
+    };
+  };
+  const std::vector<bench_case> cases{
+      {"causal S8192 B2 H16 D128", 2, 16, 16, 8192, 8192, 128, causal(), lower},
+      {"full S16384 B1 H16 D128", 1, 16, 16, 16384, 16384, 128, {}, all},
+      {"causal S1024 B16 H16 D128", 16, 16, 16, 1024, 1024, 128, causal(), lower},
+      {"causal S8192 B2 H32 D64", 2, 32, 32, 8192, 8192, 64, causal(), lower},
+      {"causal S8192 B2 H8 D256", 2, 8, 8, 8192, 8192, 256, causal(), lower},
+      {"document causal S8192 B1 H16 D128", 1, 16, 16, S, S, 128, document_causal(table(ids)), [](index_t q, index_t kv) { return kv <= q && q / 1500 == kv / 1500; }},
+      {"sliding 1024 S8192 B1 H16 D128", 1, 16, 16, S, S, 128, any_mask(kv <= q && q - kv < 1024), [](index_t q, index_t kv) { return kv <= q && q - kv < 1024; }},
+      {"DFlash 512x16 S8192 B1 H32/8 D128", 1, 32, 8, S, 2 * S, 128, dflash(true, 0), drafts(true, 0)},
+      {"DFlash 512x16 S8192 B1 H32/8 D128 window 2048", 1, 32, 8, S, 2 * S, 128, dflash(true, 2048), drafts(true, 2048)},
+      {"DFlash 512x16 S8192 B1 H32/8 D128 one document", 1, 32, 8, S, 2 * S, 128, dflash(false, 0), drafts(false, 0)},
+      {"DFlash 512x16 S8192 B1 H32/8 D128 one document window 2048", 1, 32, 8, S, 2 * S, 128, dflash(false, 2048), drafts(false, 2048)},
+  };
+  for (const bench_case& c : cases) run_case(c);
+}

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Times what a user would pick instead of samite's attention on the cases of tests/bench/attention_bench.cpp: one JSON object a line.
+
+SDPA with the cuDNN and flash backends on dense cases, FlexAttention (compiled) under masks. Burst: 40 ms idle, one untimed call, two timed,
+median of five; sustained: after 0.2 s of calls.
+"""
+import json
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+device = "cuda"
+torch.manual_seed(0)
+
+
+def timed(fn, n):
+    a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    a.record()
+    for _ in range(n):
+        fn()
+    b.record()
+    b.synchronize()
+    return a.elapsed_time(b) / n
+
+
+def burst(fn):
+    for _ in range(3):
+        fn()
+    times = []
+    for _ in range(5):
+        torch.cuda.synchronize()
+        time.sleep(0.04)
+        fn()
+        times.append(timed(fn, 2))
+    return statistics.median(times)
+
+
+def sustained(fn, one):
+    for _ in range(int(200 / one) + 1):
+        fn()
+    return timed(fn, int(350 / one) + 1)
+
+
+def report(case, peer, fn):
+    with torch.no_grad():
+        ms = burst(fn)
+        print(json.dumps({"bench": "attention", "case": case, "pass": "forward", "peer": peer, "ms": round(ms, 4), "ms_sustained": round(sustained(fn, ms), 4)}), flush=True)
+
+
+def tensors(B, H, G, Q, K, D):
+    make = lambda h, s: torch.randn(B, h, s, D, device=device, dtype=torch.bfloat16)
+    return make(H, Q), make(G, K), make(G, K)
+
+
+def dense():
+    for case, B, H, S, D, causal in (("causal S8192 B2 H16 D128", 2, 16, 8192, 128, True), ("full S16384 B1 H16 D128", 1, 16, 16384, 128, False),
+                                     ("causal S1024 B16 H16 D128", 16, 16, 1024, 128, True), ("causal S8192 B2 H32 D64", 2, 32, 8192, 64, True),
+                                     ("causal S8192 B2 H8 D256", 2, 8, 8192, 256, True)):
+        q, k, v = tensors(B, H, H, S, S, D)
+        for peer, backend in (("sdpa-cudnn", SDPBackend.CUDNN_ATTENTION), ("sdpa-flash", SDPBackend.FLASH_ATTENTION)):
+            with sdpa_kernel(backend):
+                report(case, peer, lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal))
+
+
+def sparse():
+    S, blocks = 8192, 512
+    documents = (torch.arange(S, device=device) // 1500).to(torch.int32)
+    i = torch.arange(blocks, device=device)
+    anchors = 16 * i + (i * 7) % 13
+
+    def dflash(with_documents, window):
+        def mask(b, h, q, kv):
+            a = anchors[q // 16]
+            c = torch.clamp(kv, max=S - 1)
+            keep = (kv < S) & (kv < a)
+            if with_documents:
+                keep = keep & (documents[c] == documents[a])
+            if window:
+                keep = keep & (a + q % 16 - kv < window)
+            return keep | ((kv >= S) & ((kv - S) // 16 == q // 16))
+        return mask
+
+    cases = [("document causal S8192 B1 H16 D128", 16, 16, S, lambda b, h, q, kv: (q >= kv) & (documents[q] == documents[kv])),
+             ("sliding 1024 S8192 B1 H16 D128", 16, 16, S, lambda b, h, q, kv: (q >= kv) & (q - kv < 1024))]
+    name = "DFlash 512x16 S8192 B1 H32/8 D128"
+    for suffix, with_documents, window in (("", True, 0), (" window 2048", True, 2048), (" one document", False, 0), (" one document window 2048", False, 2048)):
+        cases.append((name + suffix, 32, 8, 2 * S, dflash(with_documents, window)))
+    compiled, make_mask = torch.compile(flex_attention, dynamic=False), torch.compile(create_block_mask)
+    for case, H, G, K, mask in cases:
+        q, k, v = tensors(1, H, G, S, K, 128)
+        block_mask = make_mask(mask, None, None, S, K, device=device)
+        report(case, "flex", lambda: compiled(q, k, v, block_mask=block_mask, enable_gqa=H != G))
+
+
+dense()
+sparse()
