@@ -5,17 +5,15 @@
 
 namespace samite {
 
-constexpr int sm90_rows = 128;  // queries of a tile
-
 struct undecided_tile {
   i32 b, h, query_tile, key_tile;
 };
 
-// The bits of one undecided tile a block of 256 threads; a thread's are those of its accumulators in attention_forward_sm90.
-template <int Keys, class Mask> __device__ inline void fill_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, const Mask& mask) {
+// The bits of one undecided tile a block of 2 * Rows threads; a thread's are those of its accumulators in attention_forward_sm90.
+template <int Rows, int Keys, class Mask> __device__ inline void fill_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, const Mask& mask) {
   const undecided_tile t = tiles[blockIdx.x];
   const int lane = threadIdx.x % 32;
-  const index q = index(t.query_tile) * sm90_rows + threadIdx.x / 32 * 16 + lane / 4, kv = index(t.key_tile) * Keys + lane % 4 * 2;
+  const index q = index(t.query_tile) * Rows + threadIdx.x / 32 * 16 + lane / 4, kv = index(t.key_tile) * Keys + lane % 4 * 2;
   uint2 found = {0, 0};
 #pragma unroll 1
   for (int i = 0; i < Keys / 4; ++i) {
@@ -24,7 +22,7 @@ template <int Keys, class Mask> __device__ inline void fill_bits(const undecided
     if (q < queries && mask.keep(t.b, t.h, q, column)) found.x |= 1u << i;
     if (q + 8 < queries && mask.keep(t.b, t.h, q + 8, column)) found.y |= 1u << i;
   }
-  bits[index(blockIdx.x) * 256 + threadIdx.x] = found;
+  bits[index(blockIdx.x) * (2 * Rows) + threadIdx.x] = found;
 }
 
 }  // namespace samite

@@ -1,7 +1,8 @@
-// attention_sm90.cuh: forward attention of bf16 and f16 tensors on sm_90a: wgmma, TMA, one warp that loads, two warpgroups that compute.
+// attention_sm90.cuh: forward attention of bf16 and f16 tensors on sm_90a: wgmma, TMA, one warp that loads, warpgroups that compute.
 //
-// A block of 384 threads owns 128 queries of one head. Its first warpgroup loads: Q once, then tiles of `keys` keys and values through
-// two stages each. The others own 64 queries each: while the tensor cores multiply P V of one tile and Q K^T of the next, the softmax
+// A block works on items of 128 (heads up to 64 channels: 192) queries of one head, fetched from a counter until none is left. Its first
+// warpgroup loads: an item's Q into one of two buffers, then tiles of keys and values through two stages each, on into the next item
+// without a pause. The others own 64 queries each: while the tensor cores multiply P V of one tile and Q K^T of the next, the softmax
 // of the tile between runs. Which tiles are visited, and which of their pairs are kept, is data: lists of runs, and for undecided
 // tiles one bit a pair in the order of the accumulators ("bit tiles"), which attention_bits fills once for a mask. The kernel does not
 // depend on the mask.
@@ -14,22 +15,26 @@
 
 namespace samite {
 
-constexpr int sm90_threads = 384;
 // Head dims padded to multiples of 64.
 template <int D, int Dv> struct sm90_shape {
   static constexpr int widest = D > Dv ? D : Dv;
+  static constexpr int groups = widest > 64 ? 2 : 3;    // warpgroups that compute
+  static constexpr int rows = 64 * groups, threads = 128 * (groups + 1);
   static constexpr int keys = widest > 128 ? 64 : 128;  // a tile
-  static constexpr int loader_registers = widest > 128 ? 56 : 40, registers = widest > 128 ? 224 : 232;
-  static constexpr int query_bytes = sm90_rows * widest * 2, key_bytes = keys * D * 2, value_bytes = keys * Dv * 2;
+  static constexpr int buffers = widest > 128 ? 1 : 2;  // of Q
+  static constexpr int loader_registers = groups == 3 ? 32 : 40, registers = groups == 3 ? 160 : 232;
+  static constexpr int query_bytes = rows * widest * 2, key_bytes = keys * D * 2, value_bytes = keys * Dv * 2;
 };
-template <int D, int Dv> constexpr int sm90_shared_bytes = 1024 + sm90_shape<D, Dv>::query_bytes + 2 * (sm90_shape<D, Dv>::key_bytes + sm90_shape<D, Dv>::value_bytes) + 256;
+template <int D, int Dv> constexpr int sm90_shared_bytes =
+    1024 + sm90_shape<D, Dv>::buffers * sm90_shape<D, Dv>::query_bytes + 2 * (sm90_shape<D, Dv>::key_bytes + sm90_shape<D, Dv>::value_bytes) + 256;
 
 struct sm90_lists {
   const tile_run* runs;
   const i64* begin;               // [lists + 1]
   index batch_lists, head_lists;  // lists from one batch or head to the next; 0 where they share
-  const uint2* bits;              // [bit tiles][256 threads]: the thread's first and second row
+  const uint2* bits;              // [bit tiles][2 * rows threads]: the thread's first and second row
   index section;                  // heads whose keys and values stay in the L2 together
+  u32* counter;                   // [2]: items fetched, blocks at their end; both 0 between launches
 };
 struct sm90_parameters {
   tensor_map Q, K, V;
@@ -38,15 +43,14 @@ struct sm90_parameters {
 };
 
 // Heads of a section follow one another at the same tile, the last tile first: causal masks give it the most work, and the blocks that
-// run at one time share keys in the L2.
-struct section_place {
-  index b, h, tile;
-  __device__ section_place(const sm90_parameters& a, index tiles) {
-    const index all = a.p.heads * a.p.batch, whole = a.lists.section * tiles, section = blockIdx.x / whole, first = section * a.lists.section;
-    const index heads = all - first < a.lists.section ? all - first : a.lists.section, rest = blockIdx.x - section * whole;
+// run at one time share keys in the L2. Items fit 32 bits.
+struct item_place {
+  i32 b, h, tile;
+  __device__ item_place(const sm90_parameters& a, i32 item, i32 tiles) {
+    const i32 all = i32(a.p.heads * a.p.batch), in_section = i32(a.lists.section), section = item / (in_section * tiles), first = section * in_section;
+    const i32 heads = all - first < in_section ? all - first : in_section, rest = item - first * tiles, head = first + rest % heads;
     tile = tiles - 1 - rest / heads;
-    const index head = first + rest % heads;
-    h = head % a.p.heads, b = head / a.p.heads;
+    h = head % i32(a.p.heads), b = head / i32(a.p.heads);
   }
 };
 
@@ -59,21 +63,20 @@ __device__ inline u32 columns_below(i32 limit) {
 template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(const sm90_parameters& a) {
   using shape = sm90_shape<D, Dv>;
   constexpr int keys = shape::keys, columns = keys / 2, values = Dv / 2;  // accumulators of a thread
+  constexpr int query_chunk = shape::rows * 128, key_chunk = keys * 128;
   const attention_parameters& p = a.p;
   extern __shared__ uint4 shared[];
-  char* const base = reinterpret_cast<char*>((reinterpret_cast<u64>(shared) + 1023) & ~u64(1023));
-  char* const Qs = base;
-  char* const Ks = Qs + shape::query_bytes;
-  char* const Vs = Ks + 2 * shape::key_bytes;
-  u64* const query_full = reinterpret_cast<u64*>(Vs + 2 * shape::value_bytes);
-  u64 *const key_full = query_full + 1, *const value_full = key_full + 2, *const key_empty = value_full + 2, *const value_empty = key_empty + 2;
-  i32* const tile_of = reinterpret_cast<i32*>(value_empty + 2);  // [2 stages][key tile or -1 for the end, bit tile or -1]
+  const u32 Qs = (shared_address(shared) + 1023) & ~1023u, Ks = Qs + shape::buffers * shape::query_bytes, Vs = Ks + 2 * shape::key_bytes;
+  const u32 query_full = Vs + 2 * shape::value_bytes, query_empty = query_full + 16, key_full = query_full + 32, key_empty = query_full + 48, value_full = query_full + 64, value_empty = query_full + 80;
+  const u32 tile_of = query_full + 96;   // [2 stages][key tile, bit tile or -1]
+  const u32 item_of = query_full + 112;  // [2 buffers][item or -1 for the end, its tiles]
 
-  const section_place at(a, (p.queries + sm90_rows - 1) / sm90_rows);
-  const i32 first_query = i32(at.tile) * sm90_rows;
+  const i32 query_tiles = i32((p.queries + shape::rows - 1) / shape::rows), items = query_tiles * i32(p.heads * p.batch);
   if (threadIdx.x == 0) {
-    barrier_init(query_full, 1);
-    for (int s = 0; s < 2; ++s) barrier_init(key_full + s, 1), barrier_init(value_full + s, 1), barrier_init(key_empty + s, 2), barrier_init(value_empty + s, 2);
+    for (u32 i = 0; i < 16; i += 8) {
+      barrier_init(query_full + i, 1), barrier_init(key_full + i, 1), barrier_init(value_full + i, 1);
+      barrier_init(query_empty + i, shape::groups), barrier_init(key_empty + i, shape::groups), barrier_init(value_empty + i, shape::groups);
+    }
     barrier_init_visible();
     prefetch(a.Q), prefetch(a.K), prefetch(a.V);
   }
@@ -83,49 +86,66 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
   if (group == 0) {
     give_registers<shape::loader_registers>();
     if (threadIdx.x != 0) return;
-    const i32 b = i32(at.b), h = i32(at.h), g = i32(at.h / (p.heads / p.key_heads));
-    barrier_expect(query_full, sm90_rows * D * 2);
-    for (int c = 0; c < D / 64; ++c) copy_box(Qs + c * sm90_rows * 128, a.Q, query_full, c * 64, first_query, h, b);
-    const i64* begin = a.lists.begin + at.b * a.lists.batch_lists + at.h * a.lists.head_lists + at.tile;
-    u32 stage = 0, parity = 1;  // of "empty": the first round passes
-    for (i64 run = begin[0]; run < begin[1]; ++run) {
-      const tile_run r = a.lists.runs[run];
-      for (i32 tile = r.first; tile < r.last; ++tile) {
-        barrier_wait(key_empty + stage, parity);
-        tile_of[2 * stage] = tile, tile_of[2 * stage + 1] = r.bits < 0 ? -1 : r.bits + tile - r.first;
-        barrier_expect(key_full + stage, shape::key_bytes);
-        for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * shape::key_bytes + c * keys * 128, a.K, key_full + stage, c * 64, tile * keys, g, b);
-        barrier_wait(value_empty + stage, parity);
-        barrier_expect(value_full + stage, shape::value_bytes);
-        for (int c = 0; c < Dv / 64; ++c) copy_box(Vs + stage * shape::value_bytes + c * keys * 128, a.V, value_full + stage, c * 64, tile * keys, g, b);
-        stage ^= 1;
-        if (stage == 0) parity ^= 1;
+    u32 loaded = 0, started = 0;  // tiles, items; "empty" passes in the first round
+    const auto buffer = [&] { return started % shape::buffers; };
+    for (;; ++started) {
+      const i32 item = i32(atomicAdd(a.lists.counter, 1u));
+      barrier_wait(query_empty + 8 * buffer(), (started / shape::buffers & 1) ^ 1);
+      if (item >= items) break;
+      const item_place at(a, item, query_tiles);
+      const i64* begin = a.lists.begin + at.b * a.lists.batch_lists + at.h * a.lists.head_lists + at.tile;
+      i32 run = i32(begin[0]);
+      const i32 end = i32(begin[1]);
+      i32 tiles = 0;
+#pragma unroll 1
+      for (i32 r = run; r < end; ++r) tiles += a.lists.runs[r].last - a.lists.runs[r].first;
+      store_shared(item_of + 8 * buffer(), item, tiles);
+      barrier_expect(query_full + 8 * buffer(), shape::rows * D * 2);
+#pragma unroll 1
+      for (int c = 0; c < D / 64; ++c) copy_box(Qs + buffer() * shape::query_bytes + c * query_chunk, a.Q, query_full + 8 * buffer(), c * 64, at.tile * shape::rows, at.h, at.b);
+      const i32 g = at.h / i32(p.heads / p.key_heads);
+#pragma unroll 1
+      for (; run < end; ++run) {
+        const tile_run r = a.lists.runs[run];
+        const i32 none = -0x7fffffff, bits = r.bits < 0 ? none : r.bits - r.first;
+#pragma unroll 1
+        for (i32 tile = r.first; tile < r.last; ++tile, ++loaded) {
+          const u32 stage = loaded & 1, parity = (loaded / 2 & 1) ^ 1;
+          barrier_wait(key_empty + 8 * stage, parity);
+          store_shared(tile_of + 8 * stage, tile, bits == none ? -1 : bits + tile);
+          barrier_expect(key_full + 8 * stage, shape::key_bytes);
+#pragma unroll 1
+          for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * shape::key_bytes + c * key_chunk, a.K, key_full + 8 * stage, c * 64, tile * keys, g, at.b);
+          barrier_wait(value_empty + 8 * stage, parity);
+          barrier_expect(value_full + 8 * stage, shape::value_bytes);
+#pragma unroll 1
+          for (int c = 0; c < Dv / 64; ++c) copy_box(Vs + stage * shape::value_bytes + c * key_chunk, a.V, value_full + 8 * stage, c * 64, tile * keys, g, at.b);
+        }
       }
     }
-    barrier_wait(key_empty + stage, parity);
-    tile_of[2 * stage] = -1;
-    barrier_arrive(key_full + stage);
+    store_shared(item_of + 8 * buffer(), -1, 0);
+    barrier_arrive(query_full + 8 * buffer());
+    // The last block to get here leaves the counters as the next launch wants them: every block has fetched its last item.
+    if (atomicAdd(a.lists.counter + 1, 1u) == gridDim.x - 1) a.lists.counter[0] = 0, a.lists.counter[1] = 0;
     return;
   }
 
   take_registers<shape::registers>();
-  const int half = group - 1, lane = threadIdx.x % 32;
+  const int part = group - 1, lane = threadIdx.x % 32, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
   const bool first_thread = threadIdx.x % 128 == 0;
   const float scale = float(p.scale) * log2_e;
   const i32 tail = i32(p.keys % keys), last_tile = i32((p.keys - 1) / keys);
-  float o[values], s[columns], largest[2] = {-infinity(), -infinity()}, total[2] = {0, 0}, rescale[2];
+  const u64 all_queries = operand(Qs + part * 64 * 128, 16), key = operand(Ks, 16), value = operand(Vs, key_chunk);
+  float o[values], s[columns], largest[2], total[2], rescale[2];
   u32 weights[columns / 2];
-#pragma unroll
-  for (int i = 0; i < values; ++i) o[i] = 0;
-
-  const u64 query = operand(Qs + half * 64 * 128, 16), key = operand(Ks, 16), value = operand(Vs, keys * 128);
-  u32 stage = 0, parity = 0, value_stage = 0, value_parity = 0;
+  u32 stage = 0, parity = 0, value_stage = 0, value_parity = 0, buffer = 0, buffer_parity = 0;
   i32 key_tile, bit_tile;
+  u64 query;
 
   const auto scores = [&]() __attribute__((always_inline)) {
 #pragma unroll
     for (int k = 0; k < D / 16; ++k)
-      warpgroup_product<T, keys>::product(s, query + (k / 4 * sm90_rows * 128 + k % 4 * 32) / 16, key + (stage * shape::key_bytes + k / 4 * keys * 128 + k % 4 * 32) / 16, k != 0);
+      warpgroup_product<T, keys>::product(s, query + (k / 4 * query_chunk + k % 4 * 32) / 16, key + (stage * shape::key_bytes + k / 4 * key_chunk + k % 4 * 32) / 16, k != 0);
     products_commit();
   };
   const auto weighted = [&]() __attribute__((always_inline)) {
@@ -137,39 +157,46 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
     at_stage ^= 1;
     if (at_stage == 0) at_parity ^= 1;
   };
+  const auto next_tile = [&]() __attribute__((always_inline)) {
+    const int2 tile = load_shared(tile_of + 8 * stage);
+    key_tile = tile.x, bit_tile = tile.y;
+  };
   // Hides pairs, and turns scores into weights relative to the row's new maximum.
   const auto softmax = [&]() __attribute__((always_inline)) {
     if (bit_tile >= 0 || (tail != 0 && key_tile == last_tile)) {
       uint2 bits = {~0u, ~0u};
-      if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * 256 + half * 128 + threadIdx.x % 128];
+      if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * (2 * shape::rows) + part * 128 + threadIdx.x % 128];
       if (tail != 0 && key_tile == last_tile) {
         const u32 inside = columns_below(tail);
         bits.x &= inside, bits.y &= inside;
       }
 #pragma unroll
-      for (int i = 0; i < columns; ++i) {
-        const u32 row = i % 4 < 2 ? bits.x : bits.y;
-        s[i] = (row >> (i / 4 * 2 + i % 2) & 1u) != 0 ? s[i] : -infinity();
-      }
+      for (int r = 0; r < 2; ++r)
+#pragma unroll
+        for (int i = 0; i < columns / 2; ++i) {
+          float& x = s[i / 2 * 4 + 2 * r + i % 2];
+          x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
+        }
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float top = largest[r];
+      float tops[4] = {largest[r], -infinity(), -infinity(), -infinity()};  // chains that don't wait for one another
 #pragma unroll
-      for (int i = 0; i < columns; i += 4) top = ::fmaxf(top, ::fmaxf(s[i + 2 * r], s[i + 2 * r + 1]));
+      for (int i = 0; i < columns; i += 4) tops[i / 4 % 4] = ::fmaxf(tops[i / 4 % 4], ::fmaxf(s[i + 2 * r], s[i + 2 * r + 1]));
+      float top = ::fmaxf(::fmaxf(tops[0], tops[1]), ::fmaxf(tops[2], tops[3]));
       top = ::fmaxf(top, __shfl_xor_sync(~0u, top, 1));
       top = ::fmaxf(top, __shfl_xor_sync(~0u, top, 2));
       const float shift = top == -infinity() ? 0.0f : top * scale;  // no key seen yet: keeps -inf - -inf from being NaN
       rescale[r] = power_of_2(largest[r] * scale - shift);
       largest[r] = top;
-      float sum = 0;
+      float sums[4] = {0, 0, 0, 0};
 #pragma unroll
       for (int i = 0; i < columns; i += 4) {
         s[i + 2 * r] = power_of_2(s[i + 2 * r] * scale - shift);
         s[i + 2 * r + 1] = power_of_2(s[i + 2 * r + 1] * scale - shift);
-        sum += s[i + 2 * r] + s[i + 2 * r + 1];
+        sums[i / 4 % 4] += s[i + 2 * r] + s[i + 2 * r + 1];
       }
-      total[r] = total[r] * rescale[r] + sum;
+      total[r] = total[r] * rescale[r] + ((sums[0] + sums[1]) + (sums[2] + sums[3]));
     }
   };
   const auto pack = [&]() __attribute__((always_inline)) {
@@ -177,84 +204,100 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
     for (int i = 0; i < columns; i += 2) weights[i / 2] = storage<T>::pair(s[i], s[i + 1]);
   };
 
-  barrier_wait(query_full, 0);
-  barrier_wait(key_full + 0, 0);
-  key_tile = tile_of[0], bit_tile = tile_of[1];
-  if (key_tile >= 0) {
-    products_begin();
-    scores();
-    products_wait<0>();
-    pin(s);
-    if (first_thread) barrier_arrive(key_empty + stage);
-    next_stage(stage, parity);
-    softmax();
-    pack();
-    for (;;) {
-      barrier_wait(key_full + stage, parity);
-      key_tile = tile_of[2 * stage], bit_tile = tile_of[2 * stage + 1];
-      if (key_tile < 0) break;
+  for (;;) {
+    barrier_wait(query_full + 8 * buffer, buffer_parity);
+    const int2 work = load_shared(item_of + 8 * buffer);
+    const i32 item = work.x, tiles = work.y;
+    if (item < 0) break;
+    query = all_queries + buffer * (shape::query_bytes / 16);
+    largest[0] = largest[1] = -infinity(), total[0] = total[1] = 0;
+#pragma unroll
+    for (int i = 0; i < values; ++i) o[i] = 0;
+    if (tiles > 0) {
+      barrier_wait(key_full + 8 * stage, parity);
+      next_tile();
       pin(s);
       products_begin();
       scores();
-      barrier_wait(value_full + value_stage, value_parity);
+      products_wait<0>();
+      pin(s);
+      if (first_thread) barrier_arrive(key_empty + 8 * stage);
+      next_stage(stage, parity);
+      softmax();
+      pack();
+      for (i32 visited = 1; visited < tiles; ++visited) {
+        barrier_wait(key_full + 8 * stage, parity);
+        next_tile();
+        pin(s);
+        products_begin();
+        scores();
+        barrier_wait(value_full + 8 * value_stage, value_parity);
+        pin(o);
+        products_begin();
+        weighted();
+        products_wait<1>();
+        pin(s);
+        if (first_thread) barrier_arrive(key_empty + 8 * stage);
+        next_stage(stage, parity);
+        softmax();
+        products_wait<0>();
+        pin(o);
+        if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+        next_stage(value_stage, value_parity);
+        pack();
+#pragma unroll
+        for (int i = 0; i < values; ++i) o[i] *= rescale[i % 4 / 2];
+      }
+      barrier_wait(value_full + 8 * value_stage, value_parity);
       pin(o);
       products_begin();
       weighted();
-      products_wait<1>();
-      pin(s);
-      if (first_thread) barrier_arrive(key_empty + stage);
-      next_stage(stage, parity);
-      softmax();
       products_wait<0>();
       pin(o);
-      if (first_thread) barrier_arrive(value_empty + value_stage);
+      if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
       next_stage(value_stage, value_parity);
-      pack();
-#pragma unroll
-      for (int i = 0; i < values; ++i) o[i] *= rescale[i % 4 / 2];
     }
-    barrier_wait(value_full + value_stage, value_parity);
-    pin(o);
-    products_begin();
-    weighted();
-    products_wait<0>();
-    pin(o);
-  }
 
-  // O through shared memory, in 16-byte units with the unit's number xor the row, then whole rows to global memory.
-  const int row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
-  char* const staged = Qs + half * 64 * shape::widest * 2;
-  float factor[2];
+    // O goes over this warpgroup's rows of Q, in chunks of 64 columns as Q is, then in whole rows to global memory.
+    const item_place at(a, item, query_tiles);
+    const i32 first_query = at.tile * shape::rows + part * 64;
+    const u32 staged = Qs + buffer * shape::query_bytes + part * 64 * 128;
+    float factor[2];
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float sum = total[r];
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
-    const row_result<float> result(p, at.h, sum, sum == 0 ? -infinity() : largest[r] * float(p.scale) + real_log(sum));
-    factor[r] = result.factor;
-    const index q = first_query + half * 64 + row_low + r * 8;
-    if (q < p.queries && lane % 4 == 0) static_cast<float*>(p.lse)[(at.b * p.heads + at.h) * p.queries + q] = result.lse;
-  }
-  // Both warpgroups have read Q before either overwrites it.
-  asm volatile("bar.sync 1, 256;" ::: "memory");
-#pragma unroll
-  for (int i = 0; i < values; i += 2) {
-    const int row = row_low + i % 4 / 2 * 8, unit = i / 4;
-    *reinterpret_cast<u32*>(staged + row * Dv * 2 + ((unit ^ (row & 7)) << 4) + lane % 4 * 4) = storage<T>::pair(o[i] * factor[i % 4 / 2], o[i + 1] * factor[i % 4 / 2]);
-  }
-  warpgroup_sync(2 + half);
-  T* const out = head_data<T>(p.out, at.b, at.h);
-  for (int i = threadIdx.x % 128; i < 64 * (Dv / 8); i += 128) {
-    const int row = i / (Dv / 8), unit = i % (Dv / 8);
-    const index q = first_query + half * 64 + row;
-    if (q >= p.queries || unit * 8 >= p.value_dim) continue;
-    const uint4 x = *reinterpret_cast<const uint4*>(staged + row * Dv * 2 + ((unit ^ (row & 7)) << 4));
-    if (p.out.vectors) {
-      *reinterpret_cast<uint4*>(out + q * p.out.row_stride + unit * 8) = x;
-    } else {
-      const T* elements = reinterpret_cast<const T*>(&x);
-      for (int e = 0; e < 8 && unit * 8 + e < p.value_dim; ++e) out[q * p.out.row_stride + (unit * 8 + e) * p.out.column_stride] = elements[e];
+    for (int r = 0; r < 2; ++r) {
+      float sum = total[r];
+      sum += __shfl_xor_sync(~0u, sum, 1);
+      sum += __shfl_xor_sync(~0u, sum, 2);
+      const row_result<float> result(p, at.h, sum, sum == 0 ? -infinity() : largest[r] * float(p.scale) + real_log(sum));
+      factor[r] = result.factor;
+      const index q = first_query + row_low + r * 8;
+      if (q < p.queries && lane % 4 == 0) static_cast<float*>(p.lse)[(index(at.b) * p.heads + at.h) * p.queries + q] = result.lse;
     }
+#pragma unroll
+    for (int i = 0; i < values; i += 2) {
+      const int row = row_low + i % 4 / 2 * 8, unit = i / 4;
+      store_shared(staged + unit / 8 * query_chunk + row * 128 + ((unit % 8 ^ (row & 7)) << 4) + lane % 4 * 4, storage<T>::pair(o[i] * factor[i % 4 / 2], o[i + 1] * factor[i % 4 / 2]));
+    }
+    warpgroup_sync(1 + part);
+    T* const out = head_data<T>(p.out, at.b, at.h);
+#pragma unroll 1
+    for (int i = threadIdx.x % 128; i < 64 * (Dv / 8); i += 128) {
+      const int row = i / (Dv / 8), unit = i % (Dv / 8);
+      const index q = first_query + row;
+      if (q >= p.queries || unit * 8 >= p.value_dim) continue;
+      const uint4 x = load_shared_16(staged + unit / 8 * query_chunk + row * 128 + ((unit % 8 ^ (row & 7)) << 4));
+      if (p.out.vectors) {
+        *reinterpret_cast<uint4*>(out + q * p.out.row_stride + unit * 8) = x;
+      } else {
+        const T* elements = reinterpret_cast<const T*>(&x);
+        for (int e = 0; e < 8 && unit * 8 + e < p.value_dim; ++e) out[q * p.out.row_stride + (unit * 8 + e) * p.out.column_stride] = elements[e];
+      }
+    }
+    copies_follow();
+    warpgroup_sync(1 + part);
+    if (first_thread) barrier_arrive(query_empty + 8 * buffer);
+    buffer = (buffer + 1) % shape::buffers;
+    if (buffer == 0) buffer_parity ^= 1;
   }
 }
 

@@ -11,21 +11,32 @@ namespace samite {
 
 // ---- barriers in shared memory ------------------------------------------------------------------------------------------------
 
-__device__ inline void barrier_init(u64* barrier, u32 count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
-}
+// Barriers and tiles are named by their addresses in shared memory.
+__device__ inline void barrier_init(u32 barrier, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory"); }
 __device__ inline void barrier_init_visible() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-__device__ inline void barrier_arrive(u64* barrier) {
-  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(shared_address(barrier)) : "memory");
+__device__ inline void barrier_arrive(u32 barrier) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(barrier) : "memory");
 }
-__device__ inline void barrier_expect(u64* barrier, u32 bytes) {
-  asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+__device__ inline void barrier_expect(u32 barrier, u32 bytes) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(barrier), "r"(bytes) : "memory");
 }
-__device__ inline void barrier_wait(u64* barrier, u32 parity) {
+__device__ inline void barrier_wait(u32 barrier, u32 parity) {
   asm volatile(
-      "{\n.reg .pred done;\nwait_%=:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra wait_%=;\n}" ::"r"(shared_address(barrier)),
+      "{\n.reg .pred done;\nwait_%=:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra wait_%=;\n}" ::"r"(barrier),
       "r"(parity)
       : "memory");
+}
+__device__ inline void store_shared(u32 address, i32 a, i32 b) { asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b) : "memory"); }
+__device__ inline int2 load_shared(u32 address) {
+  int2 x;
+  asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(address) : "memory");
+  return x;
+}
+__device__ inline void store_shared(u32 address, u32 x) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory"); }
+__device__ inline uint4 load_shared_16(u32 address) {
+  uint4 x;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(address) : "memory");
+  return x;
 }
 
 // ---- tensor copies -------------------------------------------------------------------------------------------------------------
@@ -35,11 +46,14 @@ struct alignas(64) tensor_map {
 };
 __device__ inline void prefetch(const tensor_map& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
 // A box of the map at column, row, head and batch to shared memory; its bytes count in the barrier. One thread.
-__device__ inline void copy_box(void* to, const tensor_map& map, u64* barrier, i32 column, i32 row, i32 head, i32 batch) {
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(to)), "l"(&map),
-               "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(head), "r"(batch)
+__device__ inline void copy_box(u32 to, const tensor_map& map, u32 barrier, i32 column, i32 row, i32 head, i32 batch) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to), "l"(&map),
+               "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
                : "memory");
 }
+
+// What this thread read and wrote in shared memory comes before the copies that a barrier lets follow.
+__device__ inline void copies_follow() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- registers of a warpgroup ----------------------------------------------------------------------------------------------------
 
@@ -66,8 +80,8 @@ template <int N> __device__ inline void pin(float (&x)[N]) {
 }
 
 // Descriptor of an operand in shared memory. Rows of k (K-major): `lead` is not read. Columns of k: `lead` is the distance of chunks.
-__device__ inline u64 operand(const void* tile, u32 lead) {
-  return u64((shared_address(tile) & 0x3ffff) >> 4) | u64(lead >> 4) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
+__device__ inline u64 operand(u32 tile, u32 lead) {
+  return u64((tile & 0x3ffff) >> 4) | u64(lead >> 4) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
 }
 
 // c[64, 8 N'] (+)= a b for 16 steps of k. In `product`, a and b are descriptors and both are K-major; in `product_columns`, a are

@@ -87,18 +87,18 @@ TEST_CASE("attention kernels compile for every served architecture without a spi
 TEST_CASE("the forward kernels for sm_90a compile without a spill, a serialised product or a mistaken size, and so do bit tiles for every architecture") {
   SKIP_IF(!nvrtc_available(), nvrtc_missing_reason());
   const any_mask mask = sample_mask();
-  for (const auto& [type, head, value] : {std::tuple<dtype, index_t, index_t>{bf16, 128, 128}, {f16, 64, 64}, {bf16, 256, 256}}) {
+  for (const auto& [type, head, value] : {std::tuple<dtype, index_t, index_t>{bf16, 128, 128}, {f16, 64, 64}, {bf16, 256, 256}, {bf16, 192, 128}}) {
     const attention_kernel_options o{type, head, value, nullptr};
     const index_t channels = head;
     CAPTURE(channels);
     kernel_text kernel = emit_attention_sm90(o);
     const attention_launch launch = attention_sm90_launch(o);
     kernel.text += concat_text("static_assert(samite::sm90_shared_bytes<", head, ", ", value, "> == ", launch.shared_bytes, " && samite::sm90_shape<", head, ", ", value, ">::keys == ",
-                               attention_sm90_keys(o), " && samite::sm90_rows == ", launch.block_rows, " && samite::sm90_threads == ", launch.threads, ");\n");
+                               attention_sm90_keys(o), " && samite::sm90_shape<", head, ", ", value, ">::rows == ", launch.block_rows, " && samite::sm90_shape<", head, ", ", value, ">::threads == ", launch.threads, ");\n");
     CHECK(launch.shared_bytes <= 232448);
     CHECK(spills_of(kernel, "sm_90a") == "");
   }
-  for (const char* arch : {"sm_80", "sm_90a"}) CHECK(spills_of(emit_attention_bits(mask.program(), 128), arch) == "");
+  for (const char* arch : {"sm_80", "sm_90a"}) CHECK(spills_of(emit_attention_bits(mask.program(), 128, 128), arch) == "");
 }
 
 TEST_CASE("attention kernels with score functions compile for every served architecture without a spill") {

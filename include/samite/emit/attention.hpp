@@ -67,11 +67,11 @@ attention_launch attention_sm90_launch(const attention_kernel_options& o);
 index_t attention_sm90_keys(const attention_kernel_options& o);
 kernel_text emit_attention_sm90(const attention_kernel_options& o);
 
-/// The kernel attention_bits, which fills the bit tiles of a mask: one block of 256 threads each.
+/// The kernel attention_bits, which fills the bit tiles of a mask: one block of 2 * rows threads each.
 ///
-/// keys    of a tile: 64 or 128
+/// rows, keys  of a tile, as attention_sm90_launch and attention_sm90_keys say
 /// errors  E-EMIT-OP if the mask is not made of integers
-kernel_text emit_attention_bits(const program& mask, index_t keys);
+kernel_text emit_attention_bits(const program& mask, index_t rows, index_t keys);
 
 }  // namespace samite
 

@@ -90,8 +90,9 @@ SAMITE_IMPL index_t attention_sm90_keys(const attention_kernel_options& o) { ret
 // The sizes are those of attention_sm90.cuh; tests/emit/attention_test.cpp has the compiler compare them.
 SAMITE_IMPL attention_launch attention_sm90_launch(const attention_kernel_options& o) {
   const index_t D = detail::padded_sm90(o.head_dim), Dv = detail::padded_sm90(o.value_dim), keys = attention_sm90_keys(o);
-  const index_t bytes = 1024 + 128 * std::max(D, Dv) * 2 + 2 * keys * (D + Dv) * 2 + 256;
-  return {concat_text("attention_forward_sm90_", name_of(o.type), "_d", D, Dv == D ? "" : concat_text("_v", Dv)), 384, unsigned(bytes), 128};
+  const index_t widest = std::max(D, Dv), rows = widest > 64 ? 128 : 192, buffers = widest > 128 ? 1 : 2;
+  const index_t bytes = 1024 + buffers * rows * widest * 2 + 2 * keys * (D + Dv) * 2 + 256;
+  return {concat_text("attention_forward_sm90_", name_of(o.type), "_d", D, Dv == D ? "" : concat_text("_v", Dv)), unsigned(128 + 2 * rows), unsigned(bytes), rows};
 }
 
 SAMITE_IMPL kernel_text emit_attention_sm90(const attention_kernel_options& o) {
@@ -101,11 +102,11 @@ SAMITE_IMPL kernel_text emit_attention_sm90(const attention_kernel_options& o) {
                                    detail::padded_sm90(o.head_dim), ", ", detail::padded_sm90(o.value_dim), ">(p);\n}\n\n}  // namespace samite\n")};
 }
 
-SAMITE_IMPL kernel_text emit_attention_bits(const program& mask, index_t keys) {
+SAMITE_IMPL kernel_text emit_attention_bits(const program& mask, index_t rows, index_t keys) {
   std::string out = "// bit tiles of a mask:\n" + detail::program_comment(mask, detail::used_nodes(mask), [](const node&) { return std::string("operand"); });
   out += concat_text("//   keep = %", mask.roots[0], "\n#include \"attention_bits.cuh\"\n\nnamespace samite {\n\n", detail::mask_text(&mask));
-  out += concat_text("extern \"C\" __global__ void __launch_bounds__(256) attention_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys,\n"
-                     "    const __grid_constant__ keep_mask mask) {\n  fill_bits<", keys, ">(tiles, bits, queries, keys, mask);\n}\n\n");
+  out += concat_text("extern \"C\" __global__ void __launch_bounds__(", 2 * rows, ") attention_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys,\n"
+                     "    const __grid_constant__ keep_mask mask) {\n  fill_bits<", rows, ", ", keys, ">(tiles, bits, queries, keys, mask);\n}\n\n");
   return {"attention_bits", out + "}  // namespace samite\n"};
 }
 

@@ -109,6 +109,7 @@ struct device_sm90_lists {
   index_t batch_lists = 0, head_lists = 0;
   device_address bits = 0;
   index_t section = 1;
+  device_address counter = 0;
 };
 
 struct device_sm90_attention {
@@ -127,11 +128,11 @@ class device_tile_maps {
   struct lists {
     device_tile_lists rows, columns;
   };
-  /// Lists of 128 queries by `keys` with bit tiles; `fresh` undecided tiles are still to be filled, in stream order, before their use.
+  /// Lists of tiles of `rows` by `keys` with bit tiles; `fresh` undecided tiles are still to be filled, in stream order, before their use.
   struct bit_lists {
     device_sm90_lists rows;
     device_address undecided = 0;
-    index_t fresh = 0;
+    index_t fresh = 0, runs = 0;
     bool fits = true;  // false: more bits than bit_limit; another kernel must evaluate the mask
   };
   static constexpr std::size_t bit_limit = std::size_t(1) << 28;
@@ -151,14 +152,15 @@ class device_tile_maps {
     return e->value;
   }
 
-  bit_lists get_bits(const cuda_stream& stream, const std::shared_ptr<const program>& mask, step_snapshot& step, index_t B, index_t H, index_t Q, index_t K, index_t keys) {
-    auto [e, known] = find(stream, mask, step, {B, H, Q, K, sm90_rows, keys});
+  bit_lists get_bits(const cuda_stream& stream, const std::shared_ptr<const program>& mask, step_snapshot& step, index_t B, index_t H, index_t Q, index_t K, index_t rows, index_t keys) {
+    auto [e, known] = find(stream, mask, step, {B, H, Q, K, rows, keys});
+    const std::size_t bit_bytes = std::size_t(rows) * 16;  // two words of 32 bits for each of 2 * rows threads
     if (known) {
       e->bits.fresh = 0;
       return e->bits;
     }
     key k = std::exchange(e->of, key{});
-    const tile_map map(mask ? any_mask(*mask) : any_mask(), {.B = B, .H = H, .Q = Q, .K = K, .tile_q = sm90_rows, .tile_k = keys});
+    const tile_map map(mask ? any_mask(*mask) : any_mask(), {.B = B, .H = H, .Q = Q, .K = K, .tile_q = rows, .tile_k = keys});
     e->bits = {};
     e->bits.fits = std::size_t(map.counts().undecided) * bit_bytes <= bit_limit;
     if (e->bits.fits) {
@@ -172,9 +174,9 @@ class device_tile_maps {
             for (const tile_run& run : map.row(b, h, i))
               if (run.kind == tile_kind::undecided)
                 for (std::int32_t j = run.first; j <= run.last; ++j) undecided.push_back({std::int32_t(b), std::int32_t(h), std::int32_t(i), j});
-      const device_tile_lists rows = place(stream, map, map.row_runs(), starts, map.q_tiles(), e->row_memory);
-      e->bits.rows = {rows.runs, rows.begin, rows.batch_lists, rows.head_lists, 0, 1};
-      e->bits.fresh = index_t(undecided.size());
+      const device_tile_lists lists = place(stream, map, map.row_runs(), starts, map.q_tiles(), e->row_memory);
+      e->bits.rows = {lists.runs, lists.begin, lists.batch_lists, lists.head_lists, 0, 1, 0};
+      e->bits.fresh = index_t(undecided.size()), e->bits.runs = index_t(map.row_runs().size());
       if (!undecided.empty()) {
         const std::size_t tile_bytes = (undecided.size() * sizeof(device_undecided_tile) + 255) / 256 * 256, bytes = tile_bytes + undecided.size() * bit_bytes;
         if (e->column_memory.bytes() < bytes) e->column_memory = cuda_buffer(stream.device(), bytes + bytes / 2);
@@ -187,9 +189,7 @@ class device_tile_maps {
   }
 
  private:
-  static constexpr index_t tile = 64;        // attention_tile of the kernels
-  static constexpr index_t sm90_rows = 128;  // sm90_rows of attention_bits.cuh
-  static constexpr std::size_t bit_bytes = 2048;
+  static constexpr index_t tile = 64;  // attention_tile of the kernels
   static constexpr std::size_t capacity = 64;
 
   struct key {

@@ -20,7 +20,7 @@ namespace detail {
 
 class cuda_backend final : public backend {
  public:
-  explicit cuda_backend(int index) : device_(cuda_device::open(index)), stream_(device_), kernels_(device_), report_(device_, sizeof(device_error_report)), scratch_(device_, 0) {
+  explicit cuda_backend(int index) : device_(cuda_device::open(index)), stream_(device_), kernels_(device_), report_(device_, sizeof(device_error_report)), scratch_(device_, 0), counter_(device_, 0) {
     report_.fill_zero(stream_);
   }
   ~cuda_backend() override {
@@ -448,12 +448,14 @@ class cuda_backend final : public backend {
   /// Runs the forward pass on the kernel for sm_90a if that serves it.
   bool attention_forward_sm90(const launch& l, const attention_node& a, const device_attention& p, const attention_kernel_options& o, std::vector<std::byte>& mask) {
     if (device_.arch() != 90 || !serves_sm90(o) || !(p.scale > 0) || p.keys == 0 || std::max(p.queries, p.keys) >= index_t(1) << 31) return false;
-    const index_t keys = attention_sm90_keys(o);
+    const attention_launch kernel = attention_sm90_launch(o);
+    const index_t rows = kernel.block_rows, keys = attention_sm90_keys(o), items = (p.queries + rows - 1) / rows * p.heads * p.batch;
+    if (items >= index_t(1) << 31) return false;
     device_sm90_attention call;
     call.p = p;
-    if (!encode(call.Q, l.inputs[0], 128) || !encode(call.K, l.inputs[1], keys) || !encode(call.V, l.inputs[2], keys)) return false;
-    const device_tile_maps::bit_lists lists = maps_.get_bits(stream_, a.mask, step_, p.batch, p.heads, p.queries, p.keys, keys);
-    if (!lists.fits) return false;
+    if (!encode(call.Q, l.inputs[0], rows) || !encode(call.K, l.inputs[1], keys) || !encode(call.V, l.inputs[2], keys)) return false;
+    const device_tile_maps::bit_lists lists = maps_.get_bits(stream_, a.mask, step_, p.batch, p.heads, p.queries, p.keys, rows, keys);
+    if (!lists.fits || lists.runs >= index_t(1) << 31) return false;
     call.lists = lists.rows;
     // Heads whose keys and values take 32 MB together, a large part of the L2.
     const index_t head_bytes = p.keys * (index_t(p.head_dim) + p.value_dim) * 2, fitting = std::max<index_t>(1, (index_t(32) << 20) / std::max<index_t>(1, head_bytes));
@@ -462,17 +464,20 @@ class cuda_backend final : public backend {
       device_address undecided = lists.undecided, bits = lists.rows.bits;
       index_t queries = p.queries, key_count = p.keys;
       void* arguments[] = {&undecided, &bits, &queries, &key_count, mask.data()};
-      start_raw(kernels_.get("attention_bits", bits_text(o, keys)), lists.fresh, 1, 256, arguments, 0);
+      start_raw(kernels_.get("attention_bits", bits_text(o, rows, keys)), lists.fresh, 1, unsigned(2 * rows), arguments, 0);
     }
-    const attention_launch kernel = attention_sm90_launch(o);
-    const index_t blocks = (p.queries + kernel.block_rows - 1) / kernel.block_rows * p.heads * p.batch;
-    start(kernels_.get(kernel.name, sm90_text(o), kernel.shared_bytes), blocks, kernel.threads, call, kernel.shared_bytes);
+    if (counter_.bytes() == 0) {
+      counter_ = cuda_buffer(device_, 8);
+      counter_.fill_zero(stream_);
+    }
+    call.lists.counter = counter_.address();
+    start(kernels_.get(kernel.name, sm90_text(o), kernel.shared_bytes), std::min<index_t>(items, device_.sm_count()), kernel.threads, call, kernel.shared_bytes);
     return true;
   }
 
-  const std::string& bits_text(const attention_kernel_options& o, index_t keys) {
-    std::string& text = attention_texts_[concat_text("bits,", keys, ",", reinterpret_cast<std::uintptr_t>(o.mask))];
-    if (text.empty()) text = emit_attention_bits(*o.mask, keys).text;
+  const std::string& bits_text(const attention_kernel_options& o, index_t rows, index_t keys) {
+    std::string& text = attention_texts_[concat_text("bits,", rows, ",", keys, ",", reinterpret_cast<std::uintptr_t>(o.mask))];
+    if (text.empty()) text = emit_attention_bits(*o.mask, rows, keys).text;
     return text;
   }
   const std::string& sm90_text(const attention_kernel_options& o) {
@@ -561,7 +566,7 @@ class cuda_backend final : public backend {
   cuda_stream stream_;
   cuda_kernels kernels_;
   std::unique_ptr<cublas_lt> cublas_;
-  cuda_buffer report_, scratch_;
+  cuda_buffer report_, scratch_, counter_;  // counter_: of the persistent kernels' items; 0 between launches
   step_snapshot step_;
   device_tables tables_;
   device_tile_maps maps_;
