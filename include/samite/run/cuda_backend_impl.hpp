@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <samite/core/env.hpp>
 #include <samite/emit/attention.hpp>
 #include <samite/emit/row_kernel.hpp>
 #include <samite/run/cuda_attention.hpp>
@@ -22,6 +23,9 @@ class cuda_backend final : public backend {
  public:
   explicit cuda_backend(int index) : device_(cuda_device::open(index)), stream_(device_), kernels_(device_), report_(device_, sizeof(device_error_report)), scratch_(device_, 0), counter_(device_, 0) {
     report_.fill_zero(stream_);
+    const std::string attention = env_text("SAMITE_ATTENTION").value_or("auto");
+    if (attention != "auto" && attention != "portable") raise("E-ENV-VALUE", "environment variable SAMITE_ATTENTION=\"", attention, "\": expected auto or portable");
+    portable_attention_ = attention == "portable";
   }
   ~cuda_backend() override {
     // Memory that kernels still use must not be freed; errors have nobody left to hear of them.
@@ -447,7 +451,7 @@ class cuda_backend final : public backend {
 
   /// Runs the forward pass on the kernel for sm_90a if that serves it.
   bool attention_forward_sm90(const launch& l, const attention_node& a, const device_attention& p, const attention_kernel_options& o, std::vector<std::byte>& mask) {
-    if (device_.arch() != 90 || !serves_sm90(o) || !(p.scale > 0) || p.keys == 0 || std::max(p.queries, p.keys) >= index_t(1) << 31) return false;
+    if (portable_attention_ || device_.arch() != 90 || !serves_sm90(o) || !(p.scale > 0) || p.keys == 0 || std::max(p.queries, p.keys) >= index_t(1) << 31) return false;
     const attention_launch kernel = attention_sm90_launch(o);
     const index_t rows = kernel.block_rows, keys = attention_sm90_keys(o), items = (p.queries + rows - 1) / rows * p.heads * p.batch;
     if (items >= index_t(1) << 31) return false;
@@ -575,6 +579,7 @@ class cuda_backend final : public backend {
   std::map<std::string, std::string> attention_texts_;
   std::map<const program*, std::shared_ptr<const program>> held_;
   std::vector<std::string> labels_;
+  bool portable_attention_ = false;
   std::shared_ptr<const program> identity_ = make_identity();
 };
 
