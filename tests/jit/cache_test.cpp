@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 
 #include <samite/core/random.hpp>
@@ -27,7 +28,7 @@ std::string path_of(const disk_cache& cache, const std::string& key) {
 
 void overwrite(const std::string& path, const std::string& bytes) {
   ::unlink(path.c_str());
-  write_file(path, bytes);
+  std::ofstream(path, std::ios::binary) << bytes;  // not write_file, which waits for the disk each time
 }
 
 // Sets a variable for the scope.
@@ -174,6 +175,18 @@ TEST_CASE("SAMITE_CACHE is off, ro or rw; another value is E-ENV-VALUE") {
   { const variable v("SAMITE_CACHE", "off"); CHECK(detail::find_cache_setting().access == mode::off); }
   { const variable v("SAMITE_CACHE", "ro"); CHECK(detail::find_cache_setting().access == mode::read_only); }
   { const variable v("SAMITE_CACHE", "yes"); CHECK_THROWS_WITH_AS(detail::find_cache_setting(), doctest::Contains("E-ENV-VALUE"), samite::error); }
+}
+
+TEST_CASE("SAMITE_CACHE_MB is the cache's size and SAMITE_CACHE_SOURCES keeps sources; values that can't be are E-ENV-VALUE") {
+  const variable dir("SAMITE_CACHE_DIR", "/a"), mode_variable("SAMITE_CACHE", nullptr);
+  CHECK(detail::find_cache_setting().options.limit_bytes == std::uint64_t(2048) << 20);
+  { const variable v("SAMITE_CACHE_MB", "3"); CHECK(detail::find_cache_setting().options.limit_bytes == 3 << 20); }
+  { const variable v("SAMITE_CACHE_SOURCES", "1"); CHECK(detail::find_cache_setting().options.keeps_sources); }
+  for (const char* name : {"SAMITE_CACHE_MB", "SAMITE_CACHE_SOURCES"})
+    for (const char* value : {"-1", "many"}) {
+      const variable v(name, value);
+      CHECK_THROWS_WITH_AS(detail::find_cache_setting(), doctest::Contains("E-ENV-VALUE"), samite::error);
+    }
 }
 
 TEST_CASE("without HOME, or with an odd one, there is a place or a reason, and nothing appears in the working folder") {

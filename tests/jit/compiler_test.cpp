@@ -89,16 +89,19 @@ TEST_CASE("16 threads that ask for one new kernel share one compile, with 16 ker
   }
 }
 
-TEST_CASE("a source that does not compile is tried once; any other failure is tried again") {
-  disk_cache disk("", mode::off);
+TEST_CASE("a failed compile is not remembered, neither in the process nor on disk: the next call tries again") {
+  const temporary_folder folder;
+  disk_cache disk(folder / "c", mode::read_write);
   int calls = 0;
   std::string code = "E-JIT-COMPILE";
   kernel_cache cache(disk, [&](const kernel_source&) -> compiled_kernel { ++calls; throw error(code, "no"); }, build_a);
   for (int i = 0; i < 3; ++i) CHECK_THROWS_WITH_AS(cache.get(source_of("bad")), doctest::Contains("E-JIT-COMPILE"), samite::error);
-  CHECK(calls == 1);
+  CHECK(calls == 3);
   code = "E-MEMORY-HOST";
   for (int i = 0; i < 3; ++i) CHECK_THROWS_AS(cache.get(source_of("large")), samite::error);
-  CHECK(calls == 4);
+  CHECK(calls == 6);
+  CHECK(cache.counters().failures == 6);
+  disk.for_each([](const disk_cache::entry&) { FAIL("a failure was stored"); });
 }
 
 TEST_CASE("a damaged entry is compiled anew and replaced") {
@@ -129,4 +132,48 @@ TEST_CASE("with NVRTC: two archs make two cubins, kept on disk, found without a 
   CHECK(warm.get(source_of(text, "sm_90"))->cubin == a->cubin);
   CHECK(warm.get(source_of(text, "sm_90a"))->cubin == b->cubin);
   CHECK(warm.counters().compiles == 0);
+}
+
+TEST_CASE("explain() and the history say where a kernel came from, what it takes on the device, and where its source is kept") {
+  const temporary_folder folder;
+  disk_cache disk(folder / "c", mode::read_write, {.keeps_sources = true});
+  const auto with_log = [](const kernel_source& source) {
+    return compiled_kernel{.cubin = source.text, .log = "ptxas info    : Compiling entry function 'scale' for 'sm_90a'\n"
+                                                        "ptxas info    : Function properties for scale\n"
+                                                        "    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\n"
+                                                        "ptxas info    : Used 42 registers, used 1 barriers, 1024 bytes smem, 352 bytes cmem[0]\n"};
+  };
+  kernel_cache cache(disk, with_log, build_a), next(disk, with_log, build_a);
+  const kernel_source source = source_of("void scale();");
+  CHECK(cache.explain(source).find("not compiled in this process") != std::string::npos);
+  cache.get(source), next.get(source);
+  const std::string explained = cache.explain(source);
+  for (const char* part : {"kernel \"k\" for sm_90a", "NVRTC 13.0 1", "compiled in ", "first asked for by \"k\"",
+                           "scale: 42 registers, 1024 bytes of shared memory, 16 bytes of stack, spills 8 bytes stored and 12 loaded"})
+    CHECK(explained.find(part) != std::string::npos);
+  CHECK(next.explain(source).find("found in " + disk.folder()) != std::string::npos);
+  REQUIRE(cache.history().size() == 1);
+  const kernel_record record = cache.history()[0];
+  CHECK(record.label == "k");
+  CHECK(record.hash == cache.prepare(source).hash());
+  CHECK(record.ms >= record.compile_ms);
+  CHECK(record.cubin_bytes == 13);
+  CHECK(record.source_path == disk.folder() + "/sources/" + record.hash + ".cu");
+  CHECK(read_file(record.source_path) == "void scale();");
+  CHECK(explained.find(record.source_path) != std::string::npos);
+  CHECK(next.history()[0].origin == kernel_origin::disk);
+  CHECK(next.compile_ms() == 0);
+}
+
+TEST_CASE("headers are read from a folder by their paths below it, in one order; a folder that is not there is E-FILE-OPEN") {
+  const temporary_folder folder;
+  make_folder(folder / "a/b");
+  write_file(folder / "z.cuh", "1");
+  write_file(folder / "a/b/c.cuh", "2");
+  const auto headers = read_kernel_headers(folder.path());
+  REQUIRE(headers.size() == 2);
+  CHECK(headers[0].name == "a/b/c.cuh");
+  CHECK(headers[0].text == "2");
+  CHECK(headers[1].name == "z.cuh");
+  CHECK_THROWS_WITH_AS(read_kernel_headers(folder / "none"), doctest::Contains("E-FILE-OPEN"), samite::error);
 }

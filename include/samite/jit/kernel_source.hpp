@@ -19,9 +19,10 @@ struct kernel_source {
   std::vector<kernel_header> headers = {};
 };
 
-/// A cubin and what the compiler said (warnings; registers and spills with --ptxas-options=-v).
+/// A cubin and what the compiler said: warnings, and the registers and spills of each kernel.
 struct compiled_kernel {
   std::string cubin, log;
+  std::string label = {};  // of the source that was compiled first; the cache's listing shows it
 };
 
 }  // namespace samite

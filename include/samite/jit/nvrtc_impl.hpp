@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <string_view>
 
 #include <samite/core/env.hpp>
@@ -31,7 +32,7 @@ struct nvrtc_api {
 struct nvrtc_state {
   nvrtc_api api{};
   bool usable = false;
-  std::string reason, build;
+  std::string reason, build, path;  // path: of the library, as the system found it
 };
 
 /// Opens `path`, or looks under the usual names if it is empty.
@@ -72,7 +73,8 @@ inline nvrtc_state open_nvrtc(const std::string& path) {
   long long bytes = 0;
   Dl_info where;
   struct stat info;
-  if (dladdr(reinterpret_cast<void*>(state.api.create), &where) != 0 && ::stat(where.dli_fname, &info) == 0) bytes = info.st_size;
+  if (dladdr(reinterpret_cast<void*>(state.api.create), &where) != 0 && where.dli_fname != nullptr) state.path = where.dli_fname;
+  if (::stat(state.path.c_str(), &info) == 0) bytes = info.st_size;
   state.build = concat_text(major, ".", minor, " ", bytes);
   state.usable = true;
   state.reason.clear();
@@ -179,14 +181,50 @@ inline std::string error_lines(const std::string& log) {
 }
 
 inline std::string keep_failed_source(const kernel_source& source, const std::string& file_name) {
-  const std::string folder = disk_cache::instance().writable_folder("failed");
-  if (folder.empty()) return "the source was not kept, since there is no writable cache folder (SAMITE_CACHE_DIR)";
   try {
+    const std::string folder = disk_cache::instance().writable_folder("failed");
+    if (folder.empty()) return "the source was not kept, since there is no writable cache folder (SAMITE_CACHE_DIR)";
     write_file(folder + "/" + file_name, source.text);
     return "the source was kept at " + folder + "/" + file_name;
   } catch (const error& e) {
     return std::string("the source was not kept: ") + e.what();
   }
+}
+
+inline compiled_kernel compile_with(const nvrtc_state& nvrtc, const kernel_source& source) {
+  const nvrtc_api& api = require_nvrtc(nvrtc);
+  const nvrtc_activity activity;
+  const std::string file_name = source_file_name(source.label);
+  nvrtc_program program(api, source, file_name);
+  constexpr int out_of_memory = 1, invalid_option = 5, builtins_missing = 7;
+  // What older NVRTCs don't know is left out, the newest first (12.8 lacks the last two). Without the first a stray file of the working folder
+  // changes kernels; without the second a compile moves the process's stack limit; without the third names hold the process's number; without
+  // the fourth a hit in the driver's own cache has no log.
+  static constexpr const char* optional[] = {"-no-source-include", "-modify-stack-limit=false", "-frandom-seed=samite", "-no-cache"};
+  static std::atomic<std::size_t> known{std::size(optional)};
+  int result = invalid_option;
+  for (std::size_t count = known;; --count) {
+    std::vector<std::string> options = {"-std=c++20", "--ptxas-options=-v", "-arch=" + source.arch};
+    options.insert(options.end(), source.options.begin(), source.options.end());
+    options.insert(options.end(), optional, optional + count);
+    result = program.compile(options);
+    if (result == 0 && count < known) known = count;  // else the source's own option may be the unknown one
+    if (result != invalid_option || count == 0) break;
+  }
+  if (result == out_of_memory) raise("E-MEMORY-HOST", "compile of \"", source.label, "\" ran out of host memory");
+  if (result == builtins_missing)
+    raise("E-JIT-NVRTC", "compile of \"", source.label, "\": libnvrtc-builtins.so was found neither beside \"", nvrtc.path, "\" nor in the library ",
+          "path; both files belong together: install them so, or run on the CPU backend");
+  compiled_kernel out;
+  out.log = program.log();
+  while (!out.log.empty() && (out.log.back() == '\0' || out.log.back() == '\n')) out.log.pop_back();
+  if (result != 0)
+    raise("E-JIT-COMPILE", "compile of \"", source.label, "\" for ", source.arch, " failed (", api.error_text(result), "):",
+          error_lines(out.log), "\n  ", keep_failed_source(source, file_name));
+  out.cubin = program.cubin();
+  if (out.cubin.empty())
+    raise("E-JIT-COMPILE", "compile of \"", source.label, "\": NVRTC makes no cubin for \"", source.arch, "\"; name a real arch: sm_90a, not compute_90");
+  return out;
 }
 
 }  // namespace detail
@@ -197,36 +235,6 @@ SAMITE_IMPL std::string nvrtc_build() {
   detail::require_nvrtc(detail::nvrtc());
   return detail::nvrtc().build;
 }
-
-SAMITE_IMPL compiled_kernel compile_kernel(const kernel_source& source) {
-  const detail::nvrtc_api& api = detail::require_nvrtc(detail::nvrtc());
-  const detail::nvrtc_activity activity;
-  const std::string file_name = detail::source_file_name(source.label);
-  detail::nvrtc_program program(api, source, file_name);
-  // Without the first, a stray file in the working folder changes kernels; without the second, names hold the process id; the third
-  // keeps NVRTC from changing the process's stack limit.
-  std::vector<std::string> options = {"-no-source-include", "-frandom-seed=samite", "-modify-stack-limit=false", "-std=c++20",
-                                      "-arch=" + source.arch};
-  options.insert(options.end(), source.options.begin(), source.options.end());
-  constexpr int out_of_memory = 1, invalid_option = 5, builtins_missing = 7;
-  int result = program.compile(options);
-  if (result == invalid_option) {  // an older NVRTC may not know the first three
-    options.erase(options.begin(), options.begin() + 3);
-    result = program.compile(options);
-  }
-  if (result == out_of_memory) raise("E-MEMORY-HOST", "compile of \"", source.label, "\" ran out of host memory");
-  if (result == builtins_missing)
-    raise("E-JIT-NVRTC", "compile of \"", source.label, "\": libnvrtc-builtins.so was not found beside libnvrtc.so; both belong together");
-  compiled_kernel out;
-  out.log = program.log();
-  while (!out.log.empty() && (out.log.back() == '\0' || out.log.back() == '\n')) out.log.pop_back();
-  if (result != 0)
-    raise("E-JIT-COMPILE", "compile of \"", source.label, "\" for ", source.arch, " failed (", api.error_text(result), "):",
-          detail::error_lines(out.log), "\n  ", detail::keep_failed_source(source, file_name));
-  out.cubin = program.cubin();
-  if (out.cubin.empty())
-    raise("E-JIT-COMPILE", "compile of \"", source.label, "\": NVRTC makes no cubin for \"", source.arch, "\"; name a real arch: sm_90a, not compute_90");
-  return out;
-}
+SAMITE_IMPL compiled_kernel compile_kernel(const kernel_source& source) { return detail::compile_with(detail::nvrtc(), source); }
 
 }  // namespace samite

@@ -95,6 +95,7 @@ struct cuda_api {
   int (*library_kernel)(cuda_handle*, cuda_handle, const char*);
   int (*kernel_function)(cuda_handle*, cuda_handle);
   int (*function_load)(cuda_handle);
+  int (*capture_mode)(int*);  // exchanges what this thread may do while one of its streams is captured
   int (*launch_extended)(const launch_config*, cuda_handle, void**, void**);
   int (*encode_tensor_map)(tensor_map*, int, std::uint32_t, void*, const std::uint64_t*, const std::uint64_t*, const std::uint32_t*,
                            const std::uint32_t*, int, int, int, int);
@@ -170,6 +171,7 @@ inline const char* load_cuda_symbols(void* library, cuda_api& api) {
       {&api.library_kernel, "cuLibraryGetKernel", false},
       {&api.kernel_function, "cuKernelGetFunction", false},
       {&api.function_load, "cuFuncLoad", false},
+      {&api.capture_mode, "cuThreadExchangeStreamCaptureMode", false},
       {&api.launch_extended, "cuLaunchKernelEx", false},
       {&api.encode_tensor_map, "cuTensorMapEncodeTiled", false},
   };

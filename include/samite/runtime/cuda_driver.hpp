@@ -355,6 +355,22 @@ class cuda_module {
   detail::cuda_owned<detail::cuda_handle> owned_;
 };
 
+/// While it lives, this thread may load and allocate although one of its streams is captured; the capture stays valid.
+class relaxed_capture {
+ public:
+  relaxed_capture() {
+    if (detail::cuda().capture_mode != nullptr) detail::cuda().capture_mode(&mode_);
+  }
+  relaxed_capture(const relaxed_capture&) = delete;
+  relaxed_capture& operator=(const relaxed_capture&) = delete;
+  ~relaxed_capture() {
+    if (detail::cuda().capture_mode != nullptr) detail::cuda().capture_mode(&mode_);
+  }
+
+ private:
+  int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED; afterwards what it was before
+};
+
 /// A recorded sequence of launches that one call replays.
 class cuda_graph {
  public:

@@ -1,0 +1,180 @@
+// samite/jit/crash_report_impl.hpp: lines of fixed length in memory that a signal handler, or a file, can show as they are.
+#pragma once
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include <samite/io/file.hpp>
+#include <samite/jit/crash_report.hpp>
+
+namespace samite {
+namespace detail {
+
+/// 64 threads with 8 lines each. A line is text at every moment: spaces where nothing is written yet.
+struct activity_lines {
+  static constexpr int threads = 64, lines = 8, bytes = 160;
+  static constexpr std::size_t total = std::size_t(threads) * lines * bytes;
+};
+
+inline std::atomic<char*>& activity_memory() {
+  static char in_process[activity_lines::total];
+  static std::atomic<char*> memory{in_process};
+  return memory;
+}
+
+/// A thread's part of the lines, given back when it ends. A 65th thread at one time goes without.
+class activity_place {
+ public:
+  activity_place() {
+    for (int i = 0; i < activity_lines::threads; ++i)
+      if (!taken(i).exchange(true)) {
+        index_ = i;
+        return;
+      }
+  }
+  ~activity_place() {
+    if (index_ >= 0) taken(index_) = false;
+  }
+  char* next_line() {
+    if (index_ < 0) return nullptr;
+    return activity_memory().load() + (std::size_t(index_) * activity_lines::lines + std::size_t(serial_++ % activity_lines::lines)) * activity_lines::bytes;
+  }
+
+ private:
+  static std::atomic<bool>& taken(int i) {
+    static std::atomic<bool> all[activity_lines::threads];
+    return all[i];
+  }
+  int index_ = -1;
+  unsigned serial_ = 0;
+};
+
+/// Lines are written by their thread and read by any, so each character is atomic; a line read in between is a mixture and no fault.
+inline void put_char(char* at, char c) { std::atomic_ref<char>(*at).store(c, std::memory_order_relaxed); }
+inline char char_at(char* at) { return std::atomic_ref<char>(*at).load(std::memory_order_relaxed); }
+
+/// Appends to a line, up to its end; only what a signal handler may call.
+inline void append_chars(char*& at, const char* end, std::string_view text) {
+  for (const char c : text)
+    if (at < end) put_char(at++, c < ' ' && c >= 0 ? ' ' : c);
+}
+inline void append_digits(char*& at, const char* end, long long value, int digits = 1) {
+  char reversed[24];
+  int count = 0;
+  for (; value > 0 || count < digits; value /= 10) reversed[count++] = char('0' + value % 10);
+  for (; count > 0; --count)
+    if (at < end) put_char(at++, reversed[count - 1]);
+}
+
+inline void write_all(const char* text, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t done = ::write(STDERR_FILENO, text, bytes);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return;
+    text += done, bytes -= std::size_t(done);
+  }
+}
+
+/// Calls `use` for every line that is written, without its padding; those under way first.
+template <class Use>
+void for_each_activity(Use use) {
+  char* const memory = activity_memory().load();
+  char line[activity_lines::bytes];
+  for (const char mark : {'>', ' '})
+    for (std::size_t at = 0; at < activity_lines::total; at += activity_lines::bytes) {
+      for (int i = 0; i < activity_lines::bytes; ++i) line[i] = char_at(memory + at + std::size_t(i));
+      if (line[0] != mark || line[1] != ' ' || line[2] == ' ' || line[2] == '\0') continue;
+      std::size_t bytes = activity_lines::bytes - 1;
+      while (bytes > 0 && (line[bytes - 1] == ' ' || line[bytes - 1] == '\0')) --bytes;
+      use(line, bytes);
+    }
+}
+
+inline void report_crash(int signal) {
+  char text[128], *at = text;
+  const char* const end = text + sizeof text;
+  append_chars(at, end, "samite: the process dies of signal ");
+  append_digits(at, end, signal);
+  const char* name = signal == SIGSEGV ? " (SIGSEGV: a wrong address)" : signal == SIGBUS ? " (SIGBUS: a file mapped and cut, or a wrong address)"
+                   : signal == SIGFPE ? " (SIGFPE)" : signal == SIGILL ? " (SIGILL)" : " (SIGABRT)";
+  append_chars(at, end, name);
+  append_chars(at, end, "; last activities, '>' under way:");
+  *at++ = '\n';
+  write_all(text, std::size_t(at - text));
+  for_each_activity([](const char* line, std::size_t bytes) {
+    write_all(line, bytes);
+    write_all("\n", 1);
+  });
+  ::raise(signal);  // SA_RESETHAND: now as if there had been no handler
+}
+
+}  // namespace detail
+
+SAMITE_IMPL activity::activity(std::string_view phase, std::string_view subject) noexcept : line_(nullptr) {
+  static thread_local detail::activity_place place;
+  line_ = place.next_line();
+  if (line_ == nullptr) return;
+  char *at = line_, *const end = line_ + detail::activity_lines::bytes - 1;
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  detail::append_chars(at, end, "  ");  // not under way until it is whole
+  detail::append_digits(at, end, now.tv_sec % 86400 / 3600, 2);
+  detail::append_chars(at, end, ":");
+  detail::append_digits(at, end, now.tv_sec % 3600 / 60, 2);
+  detail::append_chars(at, end, ":");
+  detail::append_digits(at, end, now.tv_sec % 60, 2);
+  detail::append_chars(at, end, ".");
+  detail::append_digits(at, end, now.tv_nsec / 1'000'000, 3);
+  detail::append_chars(at, end, " thread ");
+  static thread_local const long long thread = ::syscall(SYS_gettid);
+  detail::append_digits(at, end, thread);
+  detail::append_chars(at, end, " ");
+  detail::append_chars(at, end, phase);
+  detail::append_chars(at, end, " ");
+  detail::append_chars(at, end, subject);
+  while (at < end) detail::put_char(at++, ' ');
+  detail::put_char(end, '\n');
+  detail::put_char(line_, '>');
+}
+
+SAMITE_IMPL activity::~activity() {
+  // Nested deeper than the lines of a thread, the line may be another activity's by now; its mark is one character and no harm.
+  if (line_ != nullptr) detail::put_char(line_, ' ');
+}
+
+SAMITE_IMPL std::string recent_activities() {
+  std::string out;
+  detail::for_each_activity([&](const char* line, std::size_t bytes) { out.append(line, bytes) += '\n'; });
+  return out;
+}
+
+SAMITE_IMPL void install_crash_handler(const std::string& file) {
+  if (!file.empty()) {
+    const detail::descriptor open(::open(file.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (open.get() < 0) raise("E-FILE-WRITE", "making \"", file, "\": ", detail::errno_text(errno), "; choose a place that can be written");
+    std::string blank(detail::activity_lines::total, ' ');
+    for (std::size_t at = detail::activity_lines::bytes; at <= blank.size(); at += detail::activity_lines::bytes) blank[at - 1] = '\n';
+    // Written and not only made longer: on a full disk a page that is mapped and has no room would be a signal at some later note.
+    if (::write(open.get(), blank.data(), blank.size()) != ssize_t(blank.size())) raise("E-FILE-WRITE", "writing \"", file, "\": ", detail::errno_text(errno), "; is the disk full?");
+    void* const mapped = ::mmap(nullptr, blank.size(), PROT_READ | PROT_WRITE, MAP_SHARED, open.get(), 0);
+    if (mapped == MAP_FAILED) raise("E-FILE-WRITE", "mapping \"", file, "\": ", detail::errno_text(errno), "; choose a folder on a local disk");
+    detail::activity_memory() = static_cast<char*>(mapped);  // stays until the process ends, as threads may write into it
+  }
+  static char stack[64 * 1024];  // for the main thread's own overflow
+  stack_t other{};
+  other.ss_sp = stack, other.ss_size = sizeof stack;
+  ::sigaltstack(&other, nullptr);
+  struct sigaction action {};
+  action.sa_handler = detail::report_crash;
+  action.sa_flags = int(SA_RESETHAND | SA_NODEFER | SA_ONSTACK);
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigaction(signal, &action, nullptr);
+}
+
+}  // namespace samite

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# examples/cache_tool as a user meets it: on no cache, on one with the entries of tests/fuzz/cache_seeds, and on what can't work.
+# check_cache_tool.sh <cache_tool> <empty work folder>
+set -uo pipefail
+tool=$1 work=$2 passed=0 failed=0
+rm -rf "$work"
+mkdir -p "$work"
+work=$(cd "$work" && pwd)
+unset SAMITE_CACHE
+export SAMITE_CACHE_DIR=$work/cache HOME=$work
+
+fault() { printf 'FAILED: %s\n%s\n' "$1" "$(tail -n 5 "$work/err" "$work/log")" >&2; failed=$((failed + 1)); }
+# gives <status> <text in the output or the message> <arguments>
+gives() {
+  local status=$1 text=$2 found
+  shift 2
+  "$tool" "$@" >"$work/log" 2>"$work/err"
+  found=$?
+  if [ "$found" != "$status" ]; then fault "cache_tool $*: status $found where $status is expected"
+  elif ! grep -qF -e "$text" "$work/log" "$work/err"; then fault "cache_tool $*: it does not say $text"
+  else passed=$((passed + 1)); fi
+}
+
+# an empty cache, and one that is not there: nothing is made
+gives 0 '0 kernels, 0 bytes'
+gives 0 'all good' verify
+if [ -e "$work/cache" ]; then fault 'listing made the folder'; else passed=$((passed + 1)); fi
+
+# two good entries, as programs leave them
+mkdir -p "$work/cache"
+chmod 755 "$work/cache"
+for seed in tests/fuzz/cache_seeds/????????????????????????????????; do  # named by the hash of their keys
+  hash=${seed##*/}
+  mkdir -p "$work/cache/${hash:0:2}"
+  chmod 755 "$work/cache/${hash:0:2}"
+  tail -c +2 "$seed" >"$work/cache/${hash:0:2}/${hash:2}.kernel"  # a seed begins with the length of its key
+  chmod 644 "$work/cache/${hash:0:2}/${hash:2}.kernel"
+done
+gives 0 '2 kernels'
+gives 0 'attn_fwd.causal_d128  samite 0.' list
+gives 0 'all good' verify
+gives 0 'copied 2 kernels' export "$work/shipped"
+SAMITE_CACHE_DIR=$work/shipped SAMITE_CACHE=ro gives 0 '2 kernels'
+SAMITE_CACHE_DIR=$work/node gives 0 'copied 2 kernels' import "$work/shipped"
+SAMITE_CACHE_DIR=$work/node gives 0 'all good' verify
+
+# one damaged entry
+entry=$(ls "$work"/cache/*/*.kernel | head -n 1)
+printf 'x' >>"$entry"
+gives 4 'E-JIT-CACHE' verify
+gives 4 "$entry" verify
+gives 0 'damaged: its lengths' list
+gives 0 '1 were damaged' export "$work/second"
+gives 0 '0 bytes are left' prune 0
+gives 0 '0 kernels'
+
+# what can't work
+gives 2 E-ARG bogus
+gives 2 E-ARG prune
+gives 2 E-ARG prune many
+gives 2 E-ARG list too much
+gives 2 E-ARG export relative
+gives 3 E-FILE-OPEN import "$work/missing"
+SAMITE_CACHE_DIR=$work/node gives 8 E-FILE-WRITE export /proc/samite
+SAMITE_CACHE=off gives 4 E-JIT-CACHE list
+SAMITE_CACHE=bogus gives 4 'expected off, ro or rw' list
+chmod 777 "$work/node"
+SAMITE_CACHE=ro gives 4 'can be written by other users' import "$work/node"
+gives 0 'cache_tool prune' --help
+
+[ -z "${SAMITE_TEST_REPORT:-}" ] || printf 'count %d %d 0\n' "$passed" "$failed" >"$SAMITE_TEST_REPORT"
+[ "$failed" = 0 ]
