@@ -33,7 +33,6 @@ struct sm90_lists {
   const i64* begin;               // [lists + 1]
   index batch_lists, head_lists;  // lists from one batch or head to the next; 0 where they share
   const uint2* bits;              // [bit tiles][2 * rows threads]: the thread's first and second row
-  const i32* order;               // [lists]: the query tiles of a head, the longest list first
   index section;                  // heads whose keys and values stay in the L2 together
   u32* counter;                   // [2]: items fetched, blocks at their end; both 0 between launches
 };
@@ -43,14 +42,14 @@ struct sm90_parameters {
   sm90_lists lists;
 };
 
-// Heads of a section follow one another at the same rank in the order of their tiles, so that long lists come first and the blocks that
+// Heads of a section follow one another at the same tile, the last tile first: causal masks give it the most work, and the blocks that
 // run at one time share keys in the L2. Items fit 32 bits.
 struct item_place {
-  i32 b, h, rank;
+  i32 b, h, tile;
   __device__ item_place(const sm90_parameters& a, i32 item, i32 tiles) {
     const i32 all = i32(a.p.heads * a.p.batch), in_section = i32(a.lists.section), section = item / (in_section * tiles), first = section * in_section;
     const i32 heads = all - first < in_section ? all - first : in_section, rest = item - first * tiles, head = first + rest % heads;
-    rank = rest / heads;
+    tile = tiles - 1 - rest / heads;
     h = head % i32(a.p.heads), b = head / i32(a.p.heads);
   }
 };
@@ -70,7 +69,7 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
   const u32 Qs = (shared_address(shared) + 1023) & ~1023u, Ks = Qs + shape::buffers * shape::query_bytes, Vs = Ks + 2 * shape::key_bytes;
   const u32 query_full = Vs + 2 * shape::value_bytes, query_empty = query_full + 16, key_full = query_full + 32, key_empty = query_full + 48, value_full = query_full + 64, value_empty = query_full + 80;
   const u32 tile_of = query_full + 96;   // [2 stages][key tile, bit tile or -1]
-  const u32 item_of = query_full + 112;  // [2 buffers][item or -1 for the end, its tiles, its query tile, 0]
+  const u32 item_of = query_full + 112;  // [2 buffers][item or -1 for the end, its tiles]
 
   const i32 query_tiles = i32((p.queries + shape::rows - 1) / shape::rows), items = query_tiles * i32(p.heads * p.batch);
   if (threadIdx.x == 0) {
@@ -94,18 +93,16 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
       barrier_wait(query_empty + 8 * buffer(), (started / shape::buffers & 1) ^ 1);
       if (item >= items) break;
       const item_place at(a, item, query_tiles);
-      const index list = at.b * a.lists.batch_lists + at.h * a.lists.head_lists;
-      const i32 query_tile = a.lists.order[list + at.rank];
-      const i64* begin = a.lists.begin + list + query_tile;
+      const i64* begin = a.lists.begin + at.b * a.lists.batch_lists + at.h * a.lists.head_lists + at.tile;
       i32 run = i32(begin[0]);
       const i32 end = i32(begin[1]);
       i32 tiles = 0;
 #pragma unroll 1
       for (i32 r = run; r < end; ++r) tiles += a.lists.runs[r].last - a.lists.runs[r].first;
-      store_shared(item_of + 16 * buffer(), item, tiles), store_shared(item_of + 16 * buffer() + 8, query_tile, 0);
+      store_shared(item_of + 8 * buffer(), item, tiles);
       barrier_expect(query_full + 8 * buffer(), shape::rows * D * 2);
 #pragma unroll 1
-      for (int c = 0; c < D / 64; ++c) copy_box(Qs + buffer() * shape::query_bytes + c * query_chunk, a.Q, query_full + 8 * buffer(), c * 64, query_tile * shape::rows, at.h, at.b);
+      for (int c = 0; c < D / 64; ++c) copy_box(Qs + buffer() * shape::query_bytes + c * query_chunk, a.Q, query_full + 8 * buffer(), c * 64, at.tile * shape::rows, at.h, at.b);
       const i32 g = at.h / i32(p.heads / p.key_heads);
 #pragma unroll 1
       for (; run < end; ++run) {
@@ -126,7 +123,7 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
         }
       }
     }
-    store_shared(item_of + 16 * buffer(), -1, 0);
+    store_shared(item_of + 8 * buffer(), -1, 0);
     barrier_arrive(query_full + 8 * buffer());
     // The last block to get here leaves the counters as the next launch wants them: every block has fetched its last item.
     if (atomicAdd(a.lists.counter + 1, 1u) == gridDim.x - 1) a.lists.counter[0] = 0, a.lists.counter[1] = 0;
@@ -209,8 +206,8 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
 
   for (;;) {
     barrier_wait(query_full + 8 * buffer, buffer_parity);
-    const int2 work = load_shared(item_of + 16 * buffer);
-    const i32 item = work.x, tiles = work.y, first_query = load_shared(item_of + 16 * buffer + 8).x * shape::rows + part * 64;
+    const int2 work = load_shared(item_of + 8 * buffer);
+    const i32 item = work.x, tiles = work.y;
     if (item < 0) break;
     query = all_queries + buffer * (shape::query_bytes / 16);
     largest[0] = largest[1] = -infinity(), total[0] = total[1] = 0;
@@ -263,6 +260,7 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
 
     // O goes over this warpgroup's rows of Q, in chunks of 64 columns as Q is, then in whole rows to global memory.
     const item_place at(a, item, query_tiles);
+    const i32 first_query = at.tile * shape::rows + part * 64;
     const u32 staged = Qs + buffer * shape::query_bytes + part * 64 * 128;
     float factor[2];
 #pragma unroll

@@ -1,8 +1,6 @@
 // samite/run/cuda_attention.hpp: parameters of the attention kernels, and the tile lists and tables they read on the device.
 #pragma once
-#include <algorithm>
 #include <array>
-#include <cstring>
 #include <list>
 #include <map>
 #include <utility>
@@ -109,7 +107,7 @@ class device_tables {
 struct device_sm90_lists {
   device_address runs = 0, begin = 0;
   index_t batch_lists = 0, head_lists = 0;
-  device_address bits = 0, order = 0;
+  device_address bits = 0;
   index_t section = 1;
   device_address counter = 0;
 };
@@ -177,19 +175,14 @@ class device_tile_maps {
               if (run.kind == tile_kind::undecided)
                 for (std::int32_t j = run.first; j <= run.last; ++j) undecided.push_back({std::int32_t(b), std::int32_t(h), std::int32_t(i), j});
       const device_tile_lists lists = place(stream, map, map.row_runs(), starts, map.q_tiles(), e->row_memory);
-      e->bits.rows = {lists.runs, lists.begin, lists.batch_lists, lists.head_lists, 0, 0, 1, 0};
+      e->bits.rows = {lists.runs, lists.begin, lists.batch_lists, lists.head_lists, 0, 1, 0};
       e->bits.fresh = index_t(undecided.size()), e->bits.runs = index_t(map.row_runs().size());
-      const std::vector<std::int32_t> order = longest_first(map);
-      const auto rounded = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
-      const std::size_t order_bytes = order.size() * sizeof(std::int32_t), undecided_bytes = undecided.size() * sizeof(device_undecided_tile);
-      std::vector<std::byte> host(rounded(order_bytes) + rounded(undecided_bytes));
-      if (!order.empty()) std::memcpy(host.data(), order.data(), order_bytes);
-      if (!undecided.empty()) std::memcpy(host.data() + rounded(order_bytes), undecided.data(), undecided_bytes);
-      const std::size_t bytes = host.size() + undecided.size() * bit_bytes;
-      if (e->column_memory.bytes() < bytes) e->column_memory = cuda_buffer(stream.device(), bytes + bytes / 2);
-      e->column_memory.upload(stream, host.data(), host.size());
-      e->bits.rows.order = e->column_memory.address();
-      e->bits.undecided = e->bits.rows.order + rounded(order_bytes), e->bits.rows.bits = e->bits.rows.order + host.size();
+      if (!undecided.empty()) {
+        const std::size_t tile_bytes = (undecided.size() * sizeof(device_undecided_tile) + 255) / 256 * 256, bytes = tile_bytes + undecided.size() * bit_bytes;
+        if (e->column_memory.bytes() < bytes) e->column_memory = cuda_buffer(stream.device(), bytes + bytes / 2);
+        e->column_memory.upload(stream, undecided.data(), undecided.size() * sizeof(device_undecided_tile));
+        e->bits.undecided = e->column_memory.address(), e->bits.rows.bits = e->column_memory.address() + tile_bytes;
+      }
     }
     e->of = std::move(k);
     return e->bits;
@@ -214,22 +207,6 @@ class device_tile_maps {
     bool has_columns;
     cuda_buffer row_memory, column_memory;  // the latter holds bit tiles where there are any
   };
-
-  /// For each map the query tiles by the length of their lists, the longest first; of equal ones the last first.
-  static std::vector<std::int32_t> longest_first(const tile_map& map) {
-    const std::span<const std::int32_t> starts = map.row_starts();
-    const std::size_t tiles = std::size_t(map.q_tiles());
-    std::vector<index_t> lengths(starts.size() - 1, 0);
-    for (std::size_t list = 0; list < lengths.size(); ++list)
-      for (std::int32_t r = starts[list]; r < starts[list + 1]; ++r) lengths[list] += map.row_runs()[std::size_t(r)].last - map.row_runs()[std::size_t(r)].first + 1;
-    std::vector<std::int32_t> order(lengths.size());
-    for (std::size_t first = 0; first < lengths.size(); first += tiles) {
-      const auto begin = order.begin() + std::ptrdiff_t(first), end = begin + std::ptrdiff_t(tiles);
-      for (std::size_t i = 0; i < tiles; ++i) begin[std::ptrdiff_t(i)] = std::int32_t(tiles - 1 - i);
-      std::stable_sort(begin, end, [&](std::int32_t a, std::int32_t b) { return lengths[first + std::size_t(a)] > lengths[first + std::size_t(b)]; });
-    }
-    return order;
-  }
 
   static bool shares_batches(const tile_map& map) { return map.options().B <= 1 || map.map_of(1, 0) == 0; }
   static bool shares_heads(const tile_map& map) { return map.options().H <= 1 || map.map_of(0, 1) == 0; }
