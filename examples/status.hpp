@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <samite/core/error.hpp>
+#include <samite/jit/crash_report.hpp>
 
 namespace example {
 
@@ -14,6 +15,7 @@ namespace example {
 template <class Work>
 int end_with_status(Work work) {
   try {
+    samite::install_crash_handler();  // a signal is not the end of the story: it says what each thread was doing
     work();
     std::cout.flush();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout) samite::raise("E-FILE-WRITE", "writing to the standard output failed; is the disk full?");
