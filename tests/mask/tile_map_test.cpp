@@ -197,6 +197,13 @@ TEST_CASE("empty sizes give empty maps") {
 }
 
 TEST_CASE("sizes without meaning are refused") {
+  tile_map small(causal(), {.B = 1, .H = 2, .Q = 100, .K = 300});
+  CHECK_THROWS_WITH_AS(small.row(0, 0, 77), doctest::Contains("row(0, 0, 77): the map has batches 0 to 0, heads 0 to 1 and tiles 0 to 0"), error);
+  CHECK_THROWS_WITH_AS(small.row(1, 0, 0), doctest::Contains("E-MASK-TILE"), error);
+  CHECK_THROWS_WITH_AS(small.column(0, 0, 0), doctest::Contains("build_columns() first"), error);
+  CHECK_THROWS_WITH_AS(small.kind_of(0, 0, 0, 3), doctest::Contains("tiles 0 to 2"), error);
+  small.build_columns();
+  CHECK_THROWS_WITH_AS(small.column(0, 2, 0), doctest::Contains("E-MASK-TILE"), error);
   CHECK_THROWS_WITH_AS(tile_map(causal(), {.B = 0, .Q = 1, .K = 1}), doctest::Contains("E-MASK-TILE"), error);
   CHECK_THROWS_WITH_AS(tile_map(causal(), {.Q = -1, .K = 1}), doctest::Contains("Q -1"), error);
   CHECK_THROWS_WITH_AS(tile_map(causal(), {.Q = 1, .K = 1, .tile_q = 0}), doctest::Contains("tiles of 0"), error);

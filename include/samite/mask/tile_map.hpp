@@ -61,7 +61,12 @@ class tile_map {
   /// Number of the map of a batch and head.
   index_t map_of(index_t b, index_t h) const { return (batches_ == 1 ? 0 : b) * heads_ + (heads_ == 1 ? 0 : h); }
 
-  std::span<const tile_run> row(index_t b, index_t h, index_t q_tile) const { return list(rows_, map_of(b, h) * q_tiles_ + q_tile); }
+  /// errors  E-MASK-TILE for a batch, head or tile that is not there
+  std::span<const tile_run> row(index_t b, index_t h, index_t q_tile) const {
+    check("row", b, h, q_tile, q_tiles_);
+    return list(rows_, map_of(b, h) * q_tiles_ + q_tile);
+  }
+  /// errors  as above, and before build_columns
   std::span<const tile_run> column(index_t b, index_t h, index_t k_tile) const;
   /// All runs and where each row's runs start: row r of map m is [starts[m * q_tiles + r], starts[m * q_tiles + r + 1]).
   std::span<const tile_run> row_runs() const { return rows_.runs; }
@@ -90,6 +95,11 @@ class tile_map {
     const std::int32_t from = lists.starts[std::size_t(at)], to = lists.starts[std::size_t(at) + 1];
     return {lists.runs.data() + from, std::size_t(to - from)};
   }
+
+  void check(const char* function, index_t b, index_t h, index_t tile, index_t tiles) const {
+    if (b < 0 || b >= options_.B || h < 0 || h >= options_.H || tile < 0 || tile >= tiles) [[unlikely]] refuse(function, b, h, tile, tiles);
+  }
+  [[noreturn]] void refuse(const char* function, index_t b, index_t h, index_t tile, index_t tiles) const;
 
   class growing_lists;
   struct builder;

@@ -9,11 +9,18 @@
 namespace samite {
 
 SAMITE_IMPL std::span<const tile_run> tile_map::column(index_t b, index_t h, index_t k_tile) const {
-  ensure(has_columns_, "tile_map::build_columns runs before column() is read");
+  if (!has_columns_) raise("E-MASK-TILE", "tile_map::column: the lists of key tiles were not made; call build_columns() first");
+  check("column", b, h, k_tile, k_tiles_);
   return list(columns_, map_of(b, h) * k_tiles_ + k_tile);
 }
 
+SAMITE_IMPL void tile_map::refuse(const char* function, index_t b, index_t h, index_t tile, index_t tiles) const {
+  raise("E-MASK-TILE", "tile_map::", function, "(", b, ", ", h, ", ", tile, "): the map has batches 0 to ", options_.B - 1, ", heads 0 to ", options_.H - 1, " and tiles 0 to ", tiles - 1,
+        "; ask for one of them");
+}
+
 SAMITE_IMPL std::optional<tile_kind> tile_map::kind_of(index_t b, index_t h, index_t q_tile, index_t k_tile) const {
+  check("kind_of", b, h, k_tile, k_tiles_);
   for (const tile_run& r : row(b, h, q_tile))
     if (r.first <= k_tile && k_tile <= r.last) return r.kind;
   return std::nullopt;

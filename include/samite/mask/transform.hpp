@@ -48,7 +48,7 @@ auto minus(L mask, R hidden) {
   return std::move(mask) && !std::move(hidden);
 }
 
-/// A range of indices, `end` excluded.
+/// A range of indices, `end` excluded; empty if `end` does not pass `begin`.
 struct index_range {
   scalar begin = 0;
   scalar end = 0;
