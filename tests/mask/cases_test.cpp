@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
+#include <samite/core/random.hpp>
+#include <samite/emit/attention.hpp>
 #include <samite/ir/evaluate.hpp>
 #include <samite/mask.hpp>
+#include <samite/mask/report.hpp>
 #include <samite/emit/predicate.hpp>
 
 #include "support/tile_checks.hpp"
@@ -210,6 +214,66 @@ TEST_CASE("I1 new documents and lengths are no new structure") {
 
 TEST_CASE("I2 new widths are no new structure") {
   for (index_t W = 2; W < 64; ++W) CHECK(any_mask(causal() && window(W)).hash() == any_mask(causal() && window(1)).hash());
+}
+
+namespace {
+
+// The texts of all kernels that attention under a mask compiles: as many as a process compiles for a list of masks.
+void add_kernels(std::set<std::string>& texts, const any_mask& mask) {
+  const attention_kernel_options o{.mask = &mask.program()};
+  texts.insert(emit_attention_forward(o).text);
+  texts.insert(emit_attention_gradient(o).text);
+}
+
+std::vector<index_t> rising(counted_random& random, index_t count, index_t most) {
+  std::vector<index_t> values;
+  for (index_t i = 0; i < count; ++i) values.push_back(index_t(random.below(std::uint32_t(most))));
+  std::sort(values.begin(), values.end());
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("I1, I2, E7: 200 combinations of lengths, anchors, documents, windows and batches compile each kernel once") {
+  counted_random random(17, 1);
+  std::set<std::string> drafter, packed, lengths;
+  std::set<std::uint64_t> hashes;
+  for (int i = 0; i < 200; ++i) {
+    const index_t S = 64 + index_t(random.below(4000)), N = 1 + index_t(random.below(200)), B = 1 + i % 8;
+    std::vector<index_t> anchors, ids;
+    for (index_t b = 0; b < B; ++b)
+      for (const index_t a : rising(random, N, S)) anchors.push_back(a);
+    for (index_t b = 0; b < B; ++b)
+      for (const index_t d : rising(random, S, 1 + i)) ids.push_back(d);
+    const any_mask mask = dflash_mask({.context_length = S, .anchors = table(anchors, {B, N}), .documents = table(ids, {B, S}), .window = 1 + index_t(random.below(3000))});
+    hashes.insert(mask.hash());
+    add_kernels(drafter, mask);
+    add_kernels(packed, any_mask(causal() && window(1 + i) && document(table(rising(random, S, 1 + i)))));
+    add_kernels(lengths, any_mask(kv < table(rising(random, B, S))[b]));
+  }
+  CHECK(hashes.size() == 1);
+  CHECK(drafter.size() == 2);  // forward and gradient
+  CHECK(packed.size() == 2);
+  CHECK(lengths.size() == 2);
+}
+
+TEST_CASE("I3 many structures never end in a dense map, and every one tells what it costs") {
+  std::set<std::uint64_t> hashes;
+  for (index_t i = 0; i < 200; ++i) {
+    const any_mask mask(causal() && (q - kv < fixed(100 + i) || (q - kv) % (2 + i) == 0) && q / (8 + i) == kv / (8 + i));
+    hashes.insert(mask.hash());
+    const tile_map map(mask, {.Q = 4096, .K = 4096});
+    REQUIRE(map.counts().empty >= 32 * 31 / 2);
+    if (i % 40 == 0) CHECK(report(mask, {.Q = 4096, .K = 4096}).forward_flops < 4096. * 4096 * 128 * 4 / 2);
+  }
+  CHECK(hashes.size() == 200);
+}
+
+TEST_CASE("F5 memory follows the tiles, not the pairs of all batches and heads") {
+  const auto widths = table(std::vector<index_t>(32, 500));
+  const tile_map map(causal() && window(widths[h]), {.B = 2, .H = 32, .Q = 8192, .K = 8192});  // 4.3e9 pairs
+  CHECK(map.maps() == 32);
+  CHECK(map.bytes() < 32 * 64 * (3 * sizeof(tile_run) + sizeof(std::int32_t)) + 64);
 }
 
 TEST_CASE("J6 the order of parts does not count, and the zoo equals the same mask by hand") {

@@ -149,3 +149,14 @@ TEST_CASE("DFlash: inputs that don't fit are refused, naming them") {
   refuse({.context_length = 8, .block_size = 3, .anchors = table({1}), .documents = table({0, 0})}, "covers 2 tokens of a context of 8");
   refuse({.context_length = 8, .block_size = 3, .anchors = table({1}), .window = 0}, "window is 0");
 }
+
+TEST_CASE("DFlash: anchors that were promised to be sorted are refused where they fall, padded slots aside") {
+  dflash_mask_options o{.context_length = 20, .block_size = 4, .anchors = table({3, 3, 9, 1, 5, 12}, {2, 3}), .sorted_anchors = true};
+  CHECK_NOTHROW(dflash_mask(o));  // each row for itself
+  o.anchors = table({3, 9, 5, 1, 5, 12}, {2, 3});
+  CHECK_THROWS_WITH_AS(dflash_mask(o), doctest::Contains("slot 2 in row 0 is 5, below the one before it, 9"), error);
+  o.keep = table({1, 0, 1, 1, 1, 1}, {2, 3});
+  CHECK_NOTHROW(dflash_mask(o));
+  o.keep = std::nullopt, o.sorted_anchors = false;
+  CHECK_NOTHROW(dflash_mask(o));
+}

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <samite/mask/document.hpp>
+#include <samite/mask/layouts.hpp>
 #include <samite/mask/window.hpp>
 
 #include "support/masks.hpp"
@@ -37,4 +38,23 @@ TEST_CASE("the zoo and the same mask by hand have one hash") {
   const any_mask zoo = causal() && window(1024) && document(docs);
   CHECK(zoo.hash() == any_mask(kv <= q && q - kv < 1024 && docs[q] == docs[kv]).hash());
   CHECK(zoo.hash() == any_mask(document(table({5, 5})) && window(7)).hash());  // other contents and width, same kernel
+}
+
+TEST_CASE("documents of one token see themselves, those of none take nothing, and the id -1 is an id like any other unless it is padding") {
+  const auto ids = table(documents_of_lengths({1, 0, 3, 1}));
+  for (index_t i = 0; i < 5; ++i) CHECK(visible_keys(document(ids), i, 5) == (i == 0 ? keys{0} : i == 4 ? keys{4} : keys{1, 2, 3}));
+  const auto padded = table({-1, 0, 0, -1});
+  CHECK(visible_keys(document(padded), 0, 4) == keys{0, 3});
+  CHECK(visible_keys(document(padded, -1), 0, 4).empty());
+  CHECK(visible_keys(document(padded, -1), 3, 4).empty());
+  CHECK(visible_keys(document_causal(padded, -1), 2, 4) == keys{1, 2});
+}
+
+TEST_CASE("one table serves many masks, and an update reaches all of them") {
+  auto ids = table({0, 0, 1, 1});
+  const any_mask same = document(ids), other = document_causal(ids), sees = kv < 2 && ids[kv] == 0;
+  ids.update({0, 1, 1, 1});
+  CHECK(visible_keys(same, 1, 4) == keys{1, 2, 3});
+  CHECK(visible_keys(other, 2, 4) == keys{1, 2});
+  CHECK(visible_keys(sees, 0, 4) == keys{0});
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 
+#include <samite/ir/evaluate.hpp>
 #include <samite/mask.hpp>
 #include <samite/mask/count_kept.hpp>
 
@@ -220,4 +221,27 @@ TEST_CASE("tiles may be larger than the matrix, up to 2^40; larger numbers are r
   CHECK(whole.counts() == tile_counts{0, 1, 0});
   for (const tile_options& o : {tile_options{.Q = 1024, .K = 1024, .tile_q = most, .tile_k = 128}, tile_options{.Q = 1024, .K = 1024, .tile_q = 128, .tile_k = most}, tile_options{.Q = most, .K = 1}})
     CHECK_THROWS_WITH_AS(tile_map(causal(), o), doctest::Contains("2^40"), error);
+}
+
+TEST_CASE("indices beyond 2^31 are ordinary numbers") {
+  const index_t S = index_t(1) << 34, tile = index_t(1) << 30;
+  CHECK(counts_of(causal(), S, S, tile, tile) == tile_counts{120, 120, 16});
+  CHECK(counts_of(window(tile), S, S, tile, tile) == tile_counts{225, 0, 31});
+  CHECK(counts_of(q / 8 + (index_t(1) << 33) > kv / 8 + (index_t(1) << 33), S, S, tile, tile) == tile_counts{120, 120, 16});
+  const any_mask mask = kv == q + (index_t(1) << 33);
+  evaluator at(mask.program());
+  CHECK(at(0, 0, 5, (index_t(1) << 33) + 5) == 1);
+  CHECK(at(0, 0, 5, 5) == 0);
+  row_evaluator rows(mask.program());
+  std::uint8_t keep[3];
+  rows.row(0, 0, 5, (index_t(1) << 33) + 4, (index_t(1) << 33) + 7, keep);
+  CHECK(keep[0] + 2 * keep[1] + 4 * keep[2] == 2);
+}
+
+TEST_CASE("a table read out of another layout is the same mask") {
+  const std::vector<index_t> interleaved{0, 9, 0, 9, 1, 9, 1, 9};  // every second number is the table's
+  const auto ids = table(std::span<const index_t>(interleaved), {4}, {2}), transposed = table(std::span<const index_t>(interleaved), {2, 4}, {1, 2});
+  CHECK(samite_tests::visible_keys(document(ids), 0, 4) == std::vector<index_t>{0, 1});
+  CHECK(samite_tests::visible_keys(document(transposed), 3, 4, 0) == std::vector<index_t>{2, 3});
+  CHECK(samite_tests::visible_keys(document(transposed), 3, 4, 1) == std::vector<index_t>{0, 1, 2, 3});
 }

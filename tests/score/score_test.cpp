@@ -260,6 +260,22 @@ TEST_CASE("gradients of score functions and captured tensors agree with central 
   probe::uneven = false;
 }
 
+TEST_CASE("H5: every tensor that a score reads gets its gradient, wherever it stands and however often") {
+  const auto through = table({1, 0, 2});
+  const probe::score_of places[] = {
+      [](const value& t) { return any_score(select(q < 3, score, score + table(t)[kv % 3])); },
+      [](const value& t) { return any_score(score * table(t)[h] * table(t)[h + 1]); },
+      [through](const value& t) { return any_score(score * (1.0 + table(t)[through[q % 3]])); },
+      [](const value& t) { return any_score(max(score, table(t)[0]) + min(score, 0.1 * table(t)[2])); },
+  };
+  for (const probe::score_of& place : places) {
+    probe p(random_numbers({1, 2, 6, 3}, 1), random_numbers({1, 2, 6, 3}, 2), random_numbers({1, 2, 6, 2}, 3), causal(), place, random_numbers({3}, 4, 0.5));
+    double size = 0;
+    for (const double x : p.output("dbias")) size += std::abs(x);
+    CHECK(size > 1e-3);
+  }
+}
+
 TEST_CASE("H11: a lookup that can leave its tensor is refused at the sizes of the run") {
   const auto relative = [](const value& bias) { return any_score(score + table(bias)[q - kv + 63]); };
   CHECK(samite_tests::unlike("E-SCORE-RANGE", {}, [&] { probe(zeros({1, 1, 65, 1}), zeros({1, 1, 65, 1}), counting(65), any_mask(), relative, zeros({127})); }) == "");

@@ -12,6 +12,8 @@ namespace samite {
 
 /// Base of every index expression; deriving from it is what makes a type one.
 struct index_tag {};
+/// Base of tables (expr/table.hpp, expr/score.hpp): they are no indices, but their elements are numbers.
+struct table_tag {};
 
 /// An integer that depends on the pair (b, h, q, kv).
 template <class E>
@@ -248,5 +250,65 @@ L operator%(L left, R) {
   static_assert(detail::never<R>, "index % x: x is a floating-point number; a modulus is a whole number, e.g. `q % 16`. [E-EXPR-FLOAT]");
   return left;
 }
+
+namespace detail {
+// Objects, pointers and truth values that stand where an index should: tensors and values of a graph whose names hide a symbol,
+// tables without an index, lists.
+template <class T>
+concept foreign_operand = (std::is_class_v<T> || std::is_pointer_v<T> || std::same_as<T, bool>) && !std::derived_from<T, index_tag> && !std::derived_from<T, predicate_tag> &&
+                          !std::derived_from<T, score_tag> && !std::derived_from<T, score_condition_tag>;
+template <class L, class R>
+concept index_and_foreign = (index_expr<L> && foreign_operand<R>) || (foreign_operand<L> && index_expr<R>);
+
+template <class L, class R>
+constexpr void refuse_foreign() {
+  if constexpr (std::derived_from<L, table_tag> || std::derived_from<R, table_tag>)
+    static_assert(never<L, R>, "index and table: a table is no number, but its elements are. Look one up, e.g. `docs[q] == docs[kv]`. [E-MASK-OPERAND]");
+  else
+    static_assert(never<L, R>,
+                  "index and x: x is neither an index nor a whole number. If it is a tensor or a value of the graph, its name may hide a symbol: rename it, or write "
+                  "symbols::q. If it is a list, make it a table and look an element up, e.g. `table(ids)[kv]`. [E-MASK-OPERAND]");
+}
+template <class L, class R>
+known_predicate foreign_comparison() {
+  refuse_foreign<L, R>();
+  return known_predicate(true);
+}
+template <class L, class R>
+fixed_number foreign_number() {
+  refuse_foreign<L, R>();
+  return fixed_number(0);
+}
+
+template <class L, class R>
+constexpr void refuse_bits() {
+  static_assert(never<L, R>,
+                "index & x, index | x: there are no bit operations on indices. Use / and % with powers of two, e.g. `q % 16` for `q & 15`. [E-MASK-OPERATOR]");
+}
+}  // namespace detail
+
+template <class L, class R> requires detail::index_and_foreign<L, R>
+auto operator<(const L&, const R&) { return detail::foreign_comparison<L, R>(); }
+template <class L, class R> requires detail::index_and_foreign<L, R>
+auto operator>(const L&, const R&) { return detail::foreign_comparison<L, R>(); }
+template <class L, class R> requires detail::index_and_foreign<L, R>
+auto operator<=(const L&, const R&) { return detail::foreign_comparison<L, R>(); }
+template <class L, class R> requires detail::index_and_foreign<L, R>
+auto operator>=(const L&, const R&) { return detail::foreign_comparison<L, R>(); }
+template <class L, class R> requires detail::index_and_foreign<L, R>
+auto operator==(const L&, const R&) { return detail::foreign_comparison<L, R>(); }
+template <class L, class R> requires detail::index_and_foreign<L, R>
+auto operator!=(const L&, const R&) { return detail::foreign_comparison<L, R>(); }
+template <class L, class R> requires detail::index_and_foreign<L, R>
+auto operator+(const L&, const R&) { return detail::foreign_number<L, R>(); }
+template <class L, class R> requires detail::index_and_foreign<L, R>
+auto operator-(const L&, const R&) { return detail::foreign_number<L, R>(); }
+template <class L, class R> requires detail::index_and_foreign<L, R>
+auto operator*(const L&, const R&) { return detail::foreign_number<L, R>(); }
+
+template <index_expr L, class R> L operator&(L left, const R&) { return detail::refuse_bits<L, R>(), left; }
+template <index_expr L, class R> L operator|(L left, const R&) { return detail::refuse_bits<L, R>(), left; }
+template <std::integral L, index_expr R> R operator&(L, R right) { return detail::refuse_bits<L, R>(), right; }
+template <std::integral L, index_expr R> R operator|(L, R right) { return detail::refuse_bits<L, R>(), right; }
 
 }  // namespace samite

@@ -110,15 +110,27 @@ constexpr R operator||(const L&, R right) {
 template <predicate_expr L, class R>
 constexpr L operator&(L left, const R&) {
   static_assert(detail::never<R>,
-                "mask & x: predicates combine with && and not with &, which binds tighter than a comparison: "
-                "`kv <= q & ok[kv] != 0` would mean `kv <= (q & ok[kv]) != 0`. Write &&. [E-MASK-OPERATOR]");
+                "mask & x: predicates combine with && and not with &: a mask is a condition, not bits. Write &&. [E-MASK-OPERATOR]");
   return left;
 }
 template <predicate_expr L, class R>
 constexpr L operator|(L left, const R&) {
   static_assert(detail::never<R>,
-                "mask | x: predicates combine with || and not with |, which binds tighter than a comparison. Write ||. [E-MASK-OPERATOR]");
+                "mask | x: predicates combine with || and not with |: a mask is a condition, not bits. Write ||. [E-MASK-OPERATOR]");
   return left;
+}
+
+template <class L, predicate_expr R>
+  requires detail::stray_operand<L>
+constexpr R operator&(const L&, R right) {
+  static_assert(detail::never<L>, "x & mask: predicates combine with && and not with &: a mask is a condition, not bits. Write &&. [E-MASK-OPERATOR]");
+  return right;
+}
+template <class L, predicate_expr R>
+  requires detail::stray_operand<L>
+constexpr R operator|(const L&, R right) {
+  static_assert(detail::never<L>, "x | mask: predicates combine with || and not with |: a mask is a condition, not bits. Write ||. [E-MASK-OPERATOR]");
+  return right;
 }
 
 namespace detail {

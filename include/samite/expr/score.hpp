@@ -133,7 +133,7 @@ inline constexpr detail::score_symbol score{};
 }  // namespace symbols
 
 /// A tensor of the graph that scores read at integer indices; it gets a gradient. Made by `table(value)`.
-class tensor_table {
+class tensor_table : public table_tag {
  public:
   explicit tensor_table(value tensor) : tensor_(std::move(tensor)) {}
 
@@ -162,6 +162,12 @@ class tensor_table {
     auto d = detail::as_index(std::move(fourth));
     return detail::tensor_lookup<decltype(row), decltype(c), decltype(d)>(merged(), std::move(row), std::move(c), std::move(d));
   }
+
+  template <detail::real_index E>
+  auto operator[](const E&) const { return detail::refuse_real_index<E>(); }
+  template <class A, class B, class C = detail::no_index>
+    requires(detail::real_index<A> || detail::real_index<B> || detail::real_index<C>)
+  auto operator()(const A&, const B&, const C& = {}) const { return detail::refuse_real_index<A, B, C>(); }
 
   const value& tensor() const { return tensor_; }
 
@@ -223,22 +229,23 @@ auto select(C condition, L then, R otherwise) {
 
 // --- near misses -------------------------------------------------------------------------------------------------------
 
-template <predicate_expr L, score_expr R>
-L operator&&(L mask, const R&) {
-  static_assert(detail::never<R>, "mask && score: a score is a number, not a condition. Pass both to attention: {.mask = ..., .score = ...}. [E-EXPR-SCORE]");
-  return mask;
+namespace detail {
+template <class T>
+concept score_or_condition = score_expr<T> || score_condition<T>;
+
+template <class T>
+constexpr void refuse_score_in_mask() {
+  if constexpr (score_condition<T>)
+    static_assert(never<T>, "mask && (score < x): a mask decides by b, h, q and kv alone. Use select(score < x, ..., ...) inside the score function. [E-EXPR-SCORE]");
+  else
+    static_assert(never<T>, "mask && score: a score is a number, not a condition. Pass both to attention: {.mask = ..., .score = ...}. [E-EXPR-SCORE]");
 }
-template <score_expr L, predicate_expr R>
-R operator&&(const L&, R mask) {
-  static_assert(detail::never<L>, "score && mask: a score is a number, not a condition. Pass both to attention: {.mask = ..., .score = ...}. [E-EXPR-SCORE]");
-  return mask;
-}
-template <predicate_expr L, detail::score_condition R>
-L operator&&(L mask, const R&) {
-  static_assert(detail::never<R>,
-                "mask && (score < x): a mask decides by b, h, q and kv alone. Use select(score < x, ..., ...) inside the score function. [E-EXPR-SCORE]");
-  return mask;
-}
+}  // namespace detail
+
+template <predicate_expr L, detail::score_or_condition R> L operator&&(L mask, const R&) { return detail::refuse_score_in_mask<R>(), mask; }
+template <detail::score_or_condition L, predicate_expr R> R operator&&(const L&, R mask) { return detail::refuse_score_in_mask<L>(), mask; }
+template <predicate_expr L, detail::score_or_condition R> L operator||(L mask, const R&) { return detail::refuse_score_in_mask<R>(), mask; }
+template <detail::score_or_condition L, predicate_expr R> R operator||(const L&, R mask) { return detail::refuse_score_in_mask<L>(), mask; }
 
 }  // namespace samite
 

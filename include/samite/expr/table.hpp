@@ -46,6 +46,15 @@ struct table_lookup : index_tag {
 inline no_index as_lookup_index(no_index none) { return none; }
 template <index_operand E> auto as_lookup_index(E e) { return as_index(std::move(e)); }
 
+template <class E>
+concept real_index = std::floating_point<E> || std::derived_from<E, score_tag>;
+
+template <class... E>
+fixed_number refuse_real_index() {
+  static_assert(never<E...>, "t[x]: x is a floating-point number; a table is indexed by integers, e.g. `t[kv / 16]`. [E-EXPR-FLOAT]");
+  return fixed_number(0);
+}
+
 template <class A, class B, class C>
 auto make_lookup(std::shared_ptr<const index_table> source, A a, B b, C c) {
   return table_lookup<A, B, C>(std::move(source), std::move(a), std::move(b), std::move(c));
@@ -57,7 +66,7 @@ auto make_lookup(std::shared_ptr<const index_table> source, A a, B b, C c) {
 ///
 /// An index that can leave the table is an error when a mask is bound to its sizes (E-MASK-TABLE-RANGE); clamp it where
 /// another part of the mask excludes those pairs anyway, since both sides of && are always evaluated.
-class table_ref {
+class table_ref : public table_tag {
  public:
   explicit table_ref(std::shared_ptr<index_table> shared) : shared_(std::move(shared)) {}
 
@@ -76,11 +85,11 @@ class table_ref {
                                detail::as_lookup_index(std::move(third)));
   }
 
-  template <std::floating_point E>
-  auto operator[](E) const {
-    static_assert(detail::never<E>, "t[x]: x is a floating-point number; a table is indexed by integers, e.g. `t[kv / 16]`. [E-EXPR-FLOAT]");
-    return detail::fixed_number(0);
-  }
+  template <detail::real_index E>
+  auto operator[](const E&) const { return detail::refuse_real_index<E>(); }
+  template <class A, class B, class C = detail::no_index>
+    requires(detail::real_index<A> || detail::real_index<B> || detail::real_index<C>)
+  auto operator()(const A&, const B&, const C& = {}) const { return detail::refuse_real_index<A, B, C>(); }
 
   /// Replaces the contents; the next run of every mask that reads the table sees them, without a new kernel.
   ///
@@ -144,6 +153,11 @@ table_ref table(const std::vector<T>& values, std::vector<index_t> dims = {}, co
   return table(std::span<const T>(values), std::move(dims), strides);
 }
 table_ref table(std::initializer_list<index_t> values, std::vector<index_t> dims = {});
+template <std::integral T>
+table_ref table(const T*, const std::vector<index_t>& = {}) {
+  static_assert(detail::never<T>, "table(pointer): how many numbers there are is not known. Give their count: table(std::span(pointer, count), {rows, columns}). [E-MASK-TABLE-SHAPE]");
+  return table(std::span<const T>());
+}
 
 }  // namespace samite
 

@@ -2,6 +2,8 @@
 #pragma once
 #include <algorithm>
 #include <bit>
+#include <numeric>
+#include <span>
 
 #include <samite/ir/box_steps.hpp>
 #include <samite/ir/build.hpp>
@@ -13,20 +15,20 @@ namespace samite::detail {
 
 class step_translator {
  public:
-  explicit step_translator(const program& source) : bound_(canonical(source, true)) {}
+  // bound: with constants in the place of arguments; contents: of its tables
+  step_translator(const program& bound, std::span<const std::shared_ptr<const table_contents>> contents) : bound_(canonical(bound, true)), contents_(contents) {
+    for (const auto& table : bound_.tables()) slots_.push_back(std::find(bound.tables().begin(), bound.tables().end(), table) - bound.tables().begin());
+  }
 
   box_steps run(std::size_t root) {
-    ensure(root < bound_.roots.size(), "a judged program has the root that is asked for");
-    for (const auto& table : bound_.tables()) out_.tables.push_back(table->contents());
     value_memo_.assign(bound_.size(), -1);
     const node_id id = bound_.roots[root];
     ensure(bound_[id].kind != value_kind::real, "bounds are for predicates and indices, not for real values");
     if (bound_[id].kind == value_kind::boolean) {
       out_.root_predicate = predicate_of(id, false);
       const predicate_step& top = out_.predicates[std::size_t(out_.root_predicate)];
-      unsigned seen = 0;
-      // One comparison of a form whose symbols don't repeat is exact.
-      out_.is_exact = top.code == predicate_code::constant || (top.code == predicate_code::leaf && !symbols_repeat(top.form, seen));
+      // One comparison of a form that takes every value between its bounds is exact.
+      out_.is_exact = top.code == predicate_code::constant || (top.code == predicate_code::leaf && is_gapless(top.form));
     } else {
       out_.root_value = value_of(id);
     }
@@ -44,9 +46,86 @@ class step_translator {
   using term = box_steps::term;
   using grain = box_steps::grain;
 
-  int push_value(const value_step& step) {
+  int push_value(value_step step) {
+    describe(step);
+    const auto axis = box_steps::axis_of(step);
+    const bool is_kept = step.code != value_code::symbol && step.code != value_code::constant && !(step.code == value_code::sum && axis == box_steps::pairs);
+    if (is_kept) step.place = out_.steps_on[axis]++;
     out_.values.push_back(step);
     return int(out_.values.size()) - 1;
+  }
+
+  // Which values a step takes over a box; see value_step. Nothing is claimed where it is not plain.
+  void describe(value_step& step) const {
+    constexpr unsigned rows = 1u << unsigned(symbol_id::b) | 1u << unsigned(symbol_id::h);
+    const auto operand = [&](int id) -> const value_step& { return out_.values[std::size_t(id)]; };
+    switch (step.code) {
+      case value_code::constant: step.attains = step.gapless = true; return;
+      case value_code::symbol:
+        step.attains = step.gapless = true;
+        step.symbols = std::uint8_t(1u << step.imm);
+        step.block = step.imm == index_t(symbol_id::q);
+        step.one_row = (step.symbols & rows) != 0;
+        return;
+      case value_code::sum:
+        step.attains = step.gapless = true;
+        for (const bool remainders : {false, true})  // these last, because they are compared with the rest
+          for (int i = step.a; i < step.b; ++i) {
+            const term& t = out_.terms[std::size_t(i)];
+            const value_step& x = operand(t.atom);
+            if (is_remainder_of_q(x) != remainders) continue;
+            const bool apart = (step.symbols & x.symbols & ~rows) == 0;
+            step.attains = step.attains && x.attains && (apart || are_apart_in_periods(step, x)) && share_period(step, x);
+            step.gapless = step.gapless && apart && x.gapless && (t.factor == 1 || t.factor == -1);
+            step.one_row = step.one_row || x.one_row;
+            step.symbols |= x.symbols;
+            step.block = std::gcd(step.block, x.block);
+          }
+        return;
+      case value_code::select:
+        // The condition's symbols are not known here; b, h, q and kv are safe to assume.
+        step.symbols = 15;
+        step.block = 1;
+        return;
+      default: break;
+    }
+    bool apart = true;
+    for (int id : {step.a, step.b, step.c}) {
+      if (id < 0) continue;
+      apart = apart && (step.symbols & operand(id).symbols & ~rows) == 0;
+      step.symbols |= operand(id).symbols;
+      step.one_row = step.one_row || operand(id).one_row;
+      step.block = std::gcd(step.block, operand(id).block);
+      apart = share_period(step, operand(id)) && apart;
+    }
+    const value_step& x = operand(step.a);
+    switch (step.code) {
+      case value_code::quotient:
+        step.attains = x.attains, step.gapless = x.gapless;
+        if (x.code == value_code::symbol) step.block *= step.imm;
+        return;
+      case value_code::remainder: step.attains = x.gapless; return;
+      case value_code::gather: {
+        const value_step& last = operand(step.c >= 0 ? step.c : step.b >= 0 ? step.b : step.a);
+        if (step.b >= 0) {
+          if ((x.symbols & ~rows) != 0 || (step.c >= 0 && (operand(step.b).symbols & ~rows) != 0)) return;
+          step.one_row = true;
+        }
+        const table_contents& table = *contents_[std::size_t(step.imm)];
+        step.attains = last.gapless || (last.attains && table.is_non_decreasing());
+        step.gapless = last.gapless && table.is_gapless();
+        return;
+      }
+      case value_code::binary: {
+        const value_step& y = operand(step.b < 0 ? step.a : step.b);
+        const bool both = apart && x.attains && y.attains;
+        if (step.operation == op::abs) step.attains = step.gapless = x.gapless;
+        if (step.operation == op::mul) step.attains = both;
+        if (step.operation == op::min || step.operation == op::max) step.attains = both, step.gapless = both && x.gapless && y.gapless;
+        return;
+      }
+      default: return;
+    }
   }
 
   // The node as a sum; not valid if it is not one, or if its numbers are too large to fold.
@@ -125,6 +204,7 @@ class step_translator {
         break;
       default:
         step.code = n.code == op::gather ? value_code::gather : value_code::binary;
+        if (n.code == op::gather) step.imm = slots_[std::size_t(n.imm)];
         step.a = value_of(n.operands[0]);
         if (n.operands[1] != no_node) step.b = value_of(n.operands[1]);
         if (n.operands[2] != no_node) step.c = value_of(n.operands[2]);
@@ -184,25 +264,9 @@ class step_translator {
     }
   }
 
-  bool symbols_repeat(int value_id, unsigned& seen) const {
+  bool is_gapless(int value_id) const {
     const value_step& v = out_.values[std::size_t(value_id)];
-    switch (v.code) {
-      case value_code::constant: return false;
-      case value_code::symbol: {
-        const unsigned bit = 1u << v.imm;
-        const bool again = (seen & bit) != 0;
-        seen |= bit;
-        return again;
-      }
-      case value_code::sum:
-        for (int i = v.a; i < v.b; ++i) {
-          if (out_.terms[std::size_t(i)].factor != 1 && out_.terms[std::size_t(i)].factor != -1) return true;  // values in between are missing
-          if (symbols_repeat(out_.terms[std::size_t(i)].atom, seen)) return true;
-        }
-        return false;
-      case value_code::quotient: return symbols_repeat(v.a, seen);  // leaves no gaps; a remainder or product may
-      default: return true;
-    }
+    return v.gapless && !v.one_row;
   }
 
   // The form lies in the set: brings the form to its simplest writing first, so that equal forms meet and merge.
@@ -275,8 +339,43 @@ class step_translator {
     if (sum.terms.size() == 2 && sum.terms[0].factor + sum.terms[1].factor == 0 && (sum.terms[0].factor == 1 || sum.terms[0].factor == -1) &&
         out_.values[std::size_t(sum.terms[0].atom)].code == value_code::gather && out_.values[std::size_t(sum.terms[1].atom)].code == value_code::gather)
       step.first_gather = sum.terms[0].atom, step.second_gather = sum.terms[1].atom;
+    note_terms(step);
     note_threshold(step);
     return push_predicate(std::move(step));
+  }
+
+  bool is_remainder_of_q(const value_step& x) const {
+    return x.code == value_code::remainder && x.symbols == 1u << unsigned(symbol_id::q) && out_.values[std::size_t(x.a)].code == value_code::symbol;
+  }
+
+  // q / c and q % c don't depend on each other over whole periods of c. Notes the period in the sum if x is such a remainder.
+  bool are_apart_in_periods(value_step& sum, const value_step& x) const {
+    const bool kv = (sum.symbols & x.symbols & (1u << unsigned(symbol_id::kv))) != 0;
+    if (kv || !is_remainder_of_q(x) || sum.block % x.imm != 0 || sum.period != 1) return false;
+    sum.period = x.imm;
+    return true;
+  }
+
+  static bool share_period(value_step& step, const value_step& x) {
+    if (x.period == 1 || step.period == x.period) return true;
+    if (step.period != 1) return false;
+    step.period = x.period;
+    return true;
+  }
+
+  // What the leaf is known to attain; see predicate_step.
+  void note_terms(predicate_step& leaf) const {
+    const value_step& form = out_.values[std::size_t(leaf.form)];
+    leaf.is_tight = form.attains;
+    if (!form.attains) return;
+    if (form.code != value_code::sum) {
+      if (form.gapless) leaf.gapless_terms.push_back(leaf.form);
+      return;
+    }
+    for (int i = form.a; i < form.b; ++i) {
+      const term& t = out_.terms[std::size_t(i)];
+      if ((t.factor == 1 || t.factor == -1) && out_.values[std::size_t(t.atom)].gapless) leaf.gapless_terms.push_back(t.atom);
+    }
   }
 
   int combined(bool is_any, std::vector<int> parts) {
@@ -380,10 +479,68 @@ class step_translator {
   }
 
   program bound_;
+  std::span<const std::shared_ptr<const table_contents>> contents_;
+  std::vector<index_t> slots_;  // of the canonical program's tables in the source
   box_steps out_;
   std::vector<int> value_memo_;
 };
 
-SAMITE_IMPL box_steps steps_of(const program& source, std::size_t root) { return step_translator(source).run(root); }
+/// What steps follow from: the program, the values of its arguments, and which of its tables are sorted or without gaps.
+struct step_source {
+  std::vector<node> nodes;
+  node_id root;
+  std::vector<std::uint64_t> values;
+  std::vector<std::uint8_t> tables;
+  friend bool operator==(const step_source&, const step_source&) = default;
+};
+
+// The program with constants in the place of its arguments; its tables keep their slots.
+inline program with_values(const program& source, const std::vector<std::uint64_t>& values) {
+  program bound;
+  for (const auto& table : source.tables()) bound.slot_of(table);
+  std::vector<node_id> image;
+  for (node n : source.nodes()) {
+    for (node_id& operand : n.operands)
+      if (operand != no_node) operand = image[std::size_t(operand)];
+    if (n.code == op::argument) {
+      const std::uint64_t value = values[std::size_t(n.imm)];
+      n.code = op::constant;
+      n.imm = n.kind == value_kind::index ? index_t(value) : 0;
+      if (n.kind == value_kind::real) n.real = std::bit_cast<double>(value);
+    }
+    image.push_back(bound.push(n));
+  }
+  for (node_id root : source.roots) bound.roots.push_back(image[std::size_t(root)]);
+  return bound;
+}
+
+SAMITE_IMPL bound_steps steps_of(const program& source, std::size_t root) {
+  ensure(root < source.roots.size(), "a judged program has the root that is asked for");
+  bound_steps found;
+  step_source from{source.nodes(), source.roots[root], {}, {}};
+  for (const auto& cell : source.arguments())
+    from.values.push_back(cell->kind() == value_kind::index ? std::uint64_t(argument_value(*cell)) : std::bit_cast<std::uint64_t>(cell->real()));
+  for (const auto& table : source.tables()) {
+    found.tables.push_back(table->contents());
+    from.tables.push_back(std::uint8_t(found.tables.back()->is_non_decreasing() + 2 * found.tables.back()->is_gapless()));
+  }
+  // Translating takes longer than judging the tiles of a small matrix, and a training step asks for the same few masks each time.
+  struct translation {
+    step_source source;
+    std::shared_ptr<const box_steps> steps;
+  };
+  constexpr std::size_t most = 16;
+  thread_local std::vector<translation> known;
+  thread_local std::size_t oldest = 0;
+  for (const translation& t : known)
+    if (t.source == from) {
+      found.steps = t.steps;
+      return found;
+    }
+  found.steps = std::make_shared<const box_steps>(step_translator(with_values(source, from.values), found.tables).run(root));
+  if (known.size() < most) known.push_back({std::move(from), found.steps});
+  else known[oldest++ % most] = {std::move(from), found.steps};
+  return found;
+}
 
 }  // namespace samite::detail

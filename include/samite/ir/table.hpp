@@ -54,6 +54,8 @@ class table_contents {
   /// Whether the values of row `row` never fall.
   bool is_non_decreasing(index_t row) const { return sorted_[std::size_t(row)] != 0; }
   bool is_non_decreasing() const;
+  /// Whether neighbours in every row differ by at most 1, so that a stretch of a row holds every value between its extremes.
+  bool is_gapless() const { return gapless_; }
 
   /// The element at indices clamped into the table; 0 if it is empty.
   index_t clamped(index_t i, index_t j, index_t k) const;
@@ -82,6 +84,7 @@ class table_contents {
   std::array<index_t, 3> dims_;
   std::uint64_t version_;
   std::vector<char> sorted_;
+  bool gapless_ = true;
   index_t leaves_ = 0;
   std::vector<table_range> pyramid_;
   table_range whole_{interval::point(0), 1};

@@ -1,6 +1,8 @@
 // samite/ir/table_impl.hpp: reading tables, and judging ranges of them.
 #pragma once
 #include <algorithm>
+#include <bit>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -12,10 +14,8 @@ namespace detail {
 
 /// Residues of every integer of a short range; all bits for a long one.
 constexpr std::uint64_t residues_of(interval range) {
-  if (range.high - range.low >= 63) return ~std::uint64_t(0);
-  std::uint64_t bits = 0;
-  for (index_t value = range.low; value <= range.high; ++value) bits |= residue_bit(value);
-  return bits;
+  const index_t count = range.high - range.low + 1;
+  return count >= 64 ? ~std::uint64_t(0) : std::rotl((std::uint64_t(1) << count) - 1, int(std::uint64_t(range.low) & 63u));
 }
 
 constexpr table_range merge(const table_range& a, const table_range& b) { return {hull(a.values, b.values), a.residues | b.residues}; }
@@ -40,6 +40,7 @@ SAMITE_IMPL table_contents::table_contents(std::vector<std::int32_t> values, con
   for (index_t row = 0; row < rows(); ++row) {
     const auto first = values_.begin() + row * length();
     sorted_[std::size_t(row)] = std::is_sorted(first, first + length());
+    for (index_t k = 1; k < length() && gapless_; ++k) gapless_ = std::abs(index_t(first[k]) - first[k - 1]) <= 1;
   }
   if (!is_non_decreasing()) build_pyramid();
   whole_ = row_range(0, 0, length() - 1);

@@ -28,6 +28,11 @@ class any_mask : public predicate_tag {
     const node_id root = expression.lower(lowered);
     share(std::move(lowered), root);
   }
+  template <class E>
+    requires(std::derived_from<E, index_tag> || std::derived_from<E, score_tag> || std::derived_from<E, score_condition_tag> || std::derived_from<E, table_tag>)
+  any_mask(const E&, std::string = "mask") {
+    static_assert(detail::never<E>, "a mask was expected, but this is no condition over b, h, q and kv: compare it with something, e.g. `x != 0`; a score goes to attention's `.score`. [E-MASK-OPERAND]");
+  }
   /// A mask from a program whose first root is boolean.
   explicit any_mask(const samite::program& lowered, std::string label = "mask");
 

@@ -24,6 +24,7 @@ struct dflash_mask_options {
   padded_slots padded = padded_slots::own_block;
   samite::window_rule rule = samite::window_rule::per_slot;
   std::optional<scalar> block_count = std::nullopt;  ///< blocks in use where Q is padded beyond them: rows behind them see nothing
+  bool sorted_anchors = false;             ///< promises that the anchors of kept slots never fall along a row; checked when the mask is made
 };
 
 /// The training mask of DFlash: N blocks of drafted tokens over a context and the blocks themselves.
@@ -36,7 +37,7 @@ struct dflash_mask_options {
 /// The anchor's own context column is hidden: its target feature does not exist yet when the block is drafted. A padded slot
 /// sees its own block or nothing. Sort anchors upwards: neighbouring rows then share a long prefix and far fewer tiles are partial.
 /// returns  a mask for Q = N * block_size rows and K = S + N * block_size columns, the same for every head
-/// errors   E-MASK-DFLASH (shapes, missing or out-of-range anchors); E-MASK-TABLE-RANGE at the run after an update
+/// errors   E-MASK-DFLASH (shapes, missing, out-of-range or, where promised, unsorted anchors); E-MASK-TABLE-RANGE at the run after an update
 /// cost     about (mean anchor + block_size) keys a row; new anchors, S and W cost a new tile map, no new kernel
 any_mask dflash_mask(const dflash_mask_options& options);
 

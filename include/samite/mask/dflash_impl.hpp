@@ -26,9 +26,16 @@ inline void check_dflash(const dflash_mask_options& o) {
     raise("E-MASK-DFLASH", "dflash_mask: .documents covers ", o.documents->dims().back(), " tokens of a context of ", o.context_length.value());
   const auto anchors = o.anchors->contents();
   const auto keep = o.keep ? o.keep->contents() : nullptr;
+  index_t before = -1;  // the anchor of the kept slot before, in the same row
   for (std::size_t i = 0; i < anchors->values().size(); ++i) {
     const index_t anchor = anchors->values()[i];
-    if ((keep && keep->values()[i] == 0) || (anchor >= 0 && anchor < o.context_length.value())) continue;
+    if (index_t(i) % anchors->length() == 0) before = -1;
+    if (keep && keep->values()[i] == 0) continue;
+    if (o.sorted_anchors && anchor < before)
+      raise("E-MASK-DFLASH", "dflash_mask: the anchor of slot ", index_t(i) % anchors->length(), " in row ", index_t(i) / anchors->length(), " is ", anchor, ", below the one before it, ", before,
+            ", but .sorted_anchors promises that anchors never fall; sort each row, or leave the promise out");
+    before = anchor;
+    if (anchor >= 0 && anchor < o.context_length.value()) continue;
     raise("E-MASK-DFLASH", "dflash_mask: the anchor of slot ", index_t(i) % anchors->length(), " in row ", index_t(i) / anchors->length(), " is ", anchor,
           ", but the context has positions 0 to ", o.context_length.value() - 1, "; mark unused slots with keep = 0");
   }

@@ -1,7 +1,8 @@
 // samite/mask/tile_map.hpp: which tiles of the score matrix exist, as runs, from the bounds of the mask.
 //
 // The whole matrix is judged first; undecided boxes split in four, down to tile size, so that the cost follows the
-// boundary of the mask and not its area. A run is a stretch of tiles of one kind; empty tiles are in no run.
+// boundary of the mask and not its area. Rows of tiles are read whole where the mask allows (ir/tile_rows.hpp); the lists are the
+// same. A run is a stretch of tiles of one kind; empty tiles are in no run.
 #pragma once
 #include <cstdint>
 #include <optional>

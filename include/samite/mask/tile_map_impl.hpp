@@ -1,9 +1,12 @@
 // samite/mask/tile_map_impl.hpp: making tile maps.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <limits>
+#include <utility>
 
 #include <samite/ir/bounds.hpp>
+#include <samite/ir/tile_rows.hpp>
 #include <samite/mask/tile_map.hpp>
 
 namespace samite {
@@ -72,24 +75,40 @@ struct tile_map::builder {
   index_t first_row;
 
   // Tiles [i0, i1) x [j0, j1). Left halves come before right ones, so that every row's runs arrive in order.
-  void visit(index_t i0, index_t i1, index_t j0, index_t j1) {
+  // cells: numbers of the two stretches; halves of number n have the numbers 2n and 2n + 1.
+  void visit(index_t i0, index_t i1, index_t j0, index_t j1, box_cells cells = {1, 1}) {
     box.q = {i0 * options.tile_q, std::min(i1 * options.tile_q, options.Q) - 1};
     box.kv = {j0 * options.tile_k, std::min(j1 * options.tile_k, options.K) - 1};
-    const bool is_tile = i1 - i0 == 1 && j1 - j0 == 1;
-    const verdict found = is_tile ? judge.judge_finely(box, options.budget) : judge.judge(box);
-    if (found == verdict::empty) return;
-    if (found == verdict::full || is_tile) {
-      const bool is_full = found == verdict::full;
-      for (index_t i = i0; i < i1; ++i) rows.append(first_row + i, is_full ? tile_kind::full : tile_kind::undecided, j0, j1 - 1);
-      (is_full ? counts.full : counts.undecided) += (i1 - i0) * (j1 - j0);
-      return;
+    if (i1 - i0 == 1 && j1 - j0 == 1) return list(judge.judge_finely(box, options.budget, cells), i0, i1, j0, j1);
+    const verdict found = judge.enter(box, cells);
+    if (found == verdict::undecided) split(i0, i1, j0, j1, cells);
+    else list(found, i0, i1, j0, j1);
+    judge.leave();
+  }
+
+  void split(index_t i0, index_t i1, index_t j0, index_t j1, box_cells cells) {
+    const bool rows = i1 - i0 > 1, columns = j1 - j0 > 1;
+    const index_t i = rows ? i0 + (i1 - i0) / 2 : i1, j = columns ? j0 + (j1 - j0) / 2 : j1;
+    const index_t q = rows ? 2 * cells.q : cells.q, kv = columns ? 2 * cells.kv : cells.kv;
+    visit(i0, i, j0, j, {q, kv});
+    if (columns) visit(i0, i, j, j1, {q, kv + 1});
+    if (!rows) return;
+    visit(i, i1, j0, j, {q + 1, kv});
+    if (columns) visit(i, i1, j, j1, {q + 1, kv + 1});
+  }
+
+  void read_rows(tile_rows& by_rows, index_t q_tiles) {
+    for (index_t i = 0; i < q_tiles; ++i) {
+      box.q = {i * options.tile_q, std::min((i + 1) * options.tile_q, options.Q) - 1};
+      for (const tile_rows::stretch& s : by_rows.row(box, options.budget)) list(s.found, i, i + 1, s.first, s.end);
     }
-    const index_t i = i1 - i0 > 1 ? i0 + (i1 - i0) / 2 : i1, j = j1 - j0 > 1 ? j0 + (j1 - j0) / 2 : j1;
-    visit(i0, i, j0, j);
-    if (j < j1) visit(i0, i, j, j1);
-    if (i == i1) return;
-    visit(i, i1, j0, j);
-    if (j < j1) visit(i, i1, j, j1);
+  }
+
+  void list(verdict found, index_t i0, index_t i1, index_t j0, index_t j1) {
+    if (found == verdict::empty) return;
+    const bool is_full = found == verdict::full;
+    for (index_t i = i0; i < i1; ++i) rows.append(first_row + i, is_full ? tile_kind::full : tile_kind::undecided, j0, j1 - 1);
+    (is_full ? counts.full : counts.undecided) += (i1 - i0) * (j1 - j0);
   }
 };
 
@@ -126,13 +145,24 @@ SAMITE_IMPL tile_map::tile_map(const any_mask& mask, const tile_options& options
   if (options.Q > 0 && options.K > 0) {
     box_judge judge(mask.program());
     judge.check(index_box::whole(options.B, options.H, options.Q, options.K));
+    // Rows of tiles are read whole where the mask allows; looking at all keys once pays only if there are enough rows.
+    std::optional<tile_rows> by_rows;
+    if (k_tiles_ <= 16 * q_tiles_) by_rows.emplace(judge, options.K, options.tile_k);
+    bool is_numbered = false;
     for (index_t b = 0; b < batches_; ++b)
       for (index_t h = 0; h < heads_; ++h) {
         // A mask that does not mention b (or h) is judged for all of them at once.
         index_box box = index_box::whole(options.B, options.H, 1, 1);
         if (batches_ > 1) box.b = interval::point(b);
         if (heads_ > 1) box.h = interval::point(h);
-        builder{options_, judge, rows, counts_, box, (b * heads_ + h) * q_tiles_}.visit(0, q_tiles_, 0, k_tiles_);
+        builder build{options_, judge, rows, counts_, box, (b * heads_ + h) * q_tiles_};
+        if (by_rows && by_rows->serve(box)) {
+          build.read_rows(*by_rows, q_tiles_);
+          continue;
+        }
+        const auto numbers = [](index_t tiles) { return index_t(2 * std::bit_ceil(std::uint64_t(tiles))); };
+        if (!std::exchange(is_numbered, true)) judge.remember(numbers(q_tiles_), numbers(k_tiles_));
+        build.visit(0, q_tiles_, 0, k_tiles_);
       }
   }
   rows_ = rows.packed();
