@@ -6,8 +6,8 @@ add_test(NAME error_codes COMMAND ${CMAKE_COMMAND} -D root=${PROJECT_SOURCE_DIR}
 
 add_test(NAME gallery COMMAND ${CMAKE_COMMAND} -D program=$<TARGET_FILE:gallery> -D page=${PROJECT_SOURCE_DIR}/docs/masks.md -P ${script_dir}/check_gallery.cmake)
 
-# Every public header in a translation unit of its own, as a user without SAMITE_SPLIT compiles it. A *_impl.hpp is included by its
-# header here, and is a unit of its own in samite_split.
+# Every public header in a translation unit of its own, without bodies: each *_impl.hpp is a unit of its own in samite_split. What a user
+# without SAMITE_SPLIT compiles are these two texts one after the other; the consumers and the README's program do so.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/include/*.hpp)
 set(units)
 list(FILTER headers EXCLUDE REGEX "_impl\\.hpp$")
@@ -20,6 +20,7 @@ endforeach()
 if(units)
   add_library(header_checks OBJECT EXCLUDE_FROM_ALL ${units})
   target_link_libraries(header_checks PRIVATE samite::samite samite_warnings)
+  target_compile_definitions(header_checks PRIVATE SAMITE_SPLIT=1)
   target_compile_options(header_checks PRIVATE -O0)
   add_test(NAME header_checks COMMAND ${CMAKE_COMMAND} --build ${PROJECT_BINARY_DIR} --target header_checks)
   set_tests_properties(header_checks PROPERTIES LABELS compile TIMEOUT 1200 RUN_SERIAL ON)

@@ -1,5 +1,6 @@
 // samite/run/cuda_attention.hpp: parameters of the attention kernels, and the tile lists and tables they read on the device.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <list>
 #include <map>
