@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <type_traits>
 
 #include <samite/samite.hpp>
 
@@ -30,29 +31,21 @@ inline samite::dtype dtype_named(const char* flag, const std::string& name) {
   samite::raise("E-ARG-DTYPE", flag, " ", name, " is not served; give ", flag, " f32 or ", flag, " bf16");
 }
 
-/// A check for CLI11: a finite number from `low` to `high`. CLI::Range lets NaN pass.
-inline CLI::Validator real_between(double low, double high) {
+/// A check for CLI11: a finite number from `low` to `high`, a count in decimal digits if they are whole. CLI::Range lets NaN pass, and
+/// takes 0x10 for 16.
+template <class Number>
+CLI::Validator number_between(Number low, Number high) {
   return CLI::Validator(
       [low, high](std::string& text) -> std::string {
-        double x = 0;
+        Number x = 0;
         const auto parsed = std::from_chars(text.data(), text.data() + text.size(), x);
         if (parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && x >= low && x <= high) return {};
-        return samite::concat_text("Value ", text, " not in range ", low, " to ", high);
+        return samite::concat_text("Value ", text, std::is_integral_v<Number> ? " is no count from " : " is no number from ", low, " to ", high);
       },
-      samite::concat_text("FLOAT in [", low, " - ", high, "]"));
+      samite::concat_text(std::is_integral_v<Number> ? "COUNT in [" : "FLOAT in [", low, " - ", high, "]"));
 }
-
-/// A check for CLI11: a count from `low` to `high` in digits. CLI::Range takes 0x10 for 16.
-inline CLI::Validator count_between(samite::index_t low, samite::index_t high) {
-  return CLI::Validator(
-      [low, high](std::string& text) -> std::string {
-        samite::index_t x = 0;
-        const auto parsed = std::from_chars(text.data(), text.data() + text.size(), x);
-        if (parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && x >= low && x <= high) return {};
-        return samite::concat_text("Value ", text, " is no count from ", low, " to ", high);
-      },
-      samite::concat_text("COUNT in [", low, " - ", high, "]"));
-}
+inline CLI::Validator real_between(double low, double high) { return number_between(low, high); }
+inline CLI::Validator count_between(samite::index_t low, samite::index_t high) { return number_between(low, high); }
 
 /// A check for CLI11: digits alone. CLI11 wraps negative numbers around.
 inline CLI::Validator whole_number() {

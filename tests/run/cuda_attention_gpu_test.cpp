@@ -26,13 +26,6 @@ using testing::tolerance_of;
 
 namespace {
 
-double magnitude_of(const std::vector<double>& values) {
-  double largest = 1;
-  for (double x : values)
-    if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
-  return largest;
-}
-
 named_tensors inputs_of(dtype type, const attention_extents& e) {
   return {{"Q", random_tensor(type, {e.batch, e.heads, e.queries, e.head_dim}, 1)},
           {"K", random_tensor(type, {e.batch, e.key_heads, e.keys, e.head_dim}, 2)},

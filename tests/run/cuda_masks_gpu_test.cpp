@@ -31,13 +31,6 @@ struct sizes {
   index_t B = 1, H = 4, key_heads = 2, Q = 0, K = 0, D = 32;
 };
 
-double magnitude_of(const std::vector<double>& values) {
-  double largest = 1;
-  for (double x : values)
-    if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
-  return largest;
-}
-
 /// One attention, forward and backward, as two executors that live through changes of the mask's tables and numbers.
 class both_devices {
  public:

@@ -64,13 +64,6 @@ std::vector<score_case> cases(const sizes& s) {
   };
 }
 
-double magnitude_of(const std::vector<double>& values) {
-  double largest = 1;
-  for (double x : values)
-    if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
-  return largest;
-}
-
 named_numbers run(device where, dtype type, const sizes& s, const any_mask& mask, const score_case& c, bool with_sink, std::vector<std::string>& names) {
   const dtype wide = type == f64 ? f64 : f32, captured = type == f64 ? f64 : c.captured_type;
   graph g;

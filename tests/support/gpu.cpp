@@ -1,4 +1,7 @@
 // tests/support/gpu.cpp: runs one graph on several devices.
+#include <algorithm>
+#include <cmath>
+
 #include "gpu.hpp"
 
 #include <samite/runtime/cuda_driver.hpp>
@@ -33,6 +36,13 @@ named_numbers run_on(const samite::graph& g, samite::device where, const named_t
   named_numbers out;
   for (const auto& [name, ref] : g.outputs()) out[name] = numbers(run.output(name));
   return out;
+}
+
+double magnitude_of(const std::vector<double>& values) {
+  double largest = 1;
+  for (double x : values)
+    if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
+  return largest;
 }
 
 }  // namespace samite_tests

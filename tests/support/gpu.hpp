@@ -18,6 +18,9 @@ samite::tensor random_tensor(samite::dtype type, samite::extents dims, std::uint
 
 std::vector<double> numbers(const samite::tensor& t);
 
+/// The largest finite magnitude, at least 1: what tolerances of sums scale with.
+double magnitude_of(const std::vector<double>& values);
+
 /// All outputs of a graph after `steps` steps. Tensors named by parameters and states are copied to the device first.
 named_numbers run_on(const samite::graph& g, samite::device where, const named_tensors& inputs, int steps = 1);
 

@@ -20,14 +20,19 @@ inline std::string mask_text(const program* mask) {
   return out + "  __device__ bool keep(index b, index h, index q, index kv) const { return " + (mask != nullptr ? "keep_pair(b, h, q, kv, arguments)" : "true") + "; }\n};\n\n";
 }
 
+/// The nodes of a mask or score function, which read no row of a tensor.
+inline std::string pair_comment(const program& p) {
+  return program_comment(p, used_nodes(p, p.roots), [](const node&) { return std::string("operand"); });
+}
+
 inline std::string attention_head_text(const attention_kernel_options& o, const char* what) {
   const attention_padding pad(o);
   std::string out = concat_text("// attention ", what, ": ", name_of(o.type), ", head dims ", pad.D, " (Q, K) and ", pad.Dv, " (V) after padding; mask:\n");
   if (o.mask == nullptr) out += "//   every pair\n";
-  else out += program_comment(*o.mask, used_nodes(*o.mask), [](const node&) { return std::string("operand"); });
+  else out += pair_comment(*o.mask);
   if (o.mask != nullptr) out += concat_text("//   keep = %", o.mask->roots[0], "\n");
   if (o.score != nullptr) {
-    out += "// score function:\n" + program_comment(*o.score, used_nodes(*o.score), [](const node&) { return std::string("operand"); });
+    out += "// score function:\n" + pair_comment(*o.score);
     out += concat_text("//   score = %", o.score->roots[0], "\n");
   }
   out += concat_text("#include \"", pad.real ? "attention_real.cuh" : "attention_mma.cuh", "\"\n\nnamespace samite {\n\n");
@@ -103,7 +108,7 @@ SAMITE_IMPL kernel_text emit_attention_sm90(const attention_kernel_options& o) {
 }
 
 SAMITE_IMPL kernel_text emit_attention_bits(const program& mask, index_t rows, index_t keys) {
-  std::string out = "// bit tiles of a mask:\n" + detail::program_comment(mask, detail::used_nodes(mask), [](const node&) { return std::string("operand"); });
+  std::string out = "// bit tiles of a mask:\n" + detail::pair_comment(mask);
   out += concat_text("//   keep = %", mask.roots[0], "\n#include \"attention_bits.cuh\"\n\nnamespace samite {\n\n", detail::mask_text(&mask));
   out += concat_text("extern \"C\" __global__ void __launch_bounds__(", 2 * rows, ") attention_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys,\n"
                      "    const __grid_constant__ keep_mask mask) {\n  fill_bits<", rows, ", ", keys, ">(tiles, bits, queries, keys, mask);\n}\n\n");

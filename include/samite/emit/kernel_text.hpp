@@ -33,11 +33,10 @@ const char* kind_text(value_kind kind);
 
 /// The operator's text with its operands filled in; `indices` picks the reading for indices.
 std::string op_text(op code, bool indices, const std::string* operands);
+/// The same for a node of numbers, round_to included.
+std::string node_text(const program& p, const node& n, const std::string* operands);
 
 const char* op_name(op code);
-
-/// Nodes that some root needs.
-std::vector<char> used_nodes(const program& p);
 
 /// The used nodes as comments, one a line: //   %3 = mul(%1, %2). `leaf` gives the text of operands.
 template <class Leaf>

@@ -60,14 +60,9 @@ SAMITE_IMPL const char* op_name(op code) {
   return visit_op(code, [](auto rule) -> const char* { return decltype(rule)::name; });
 }
 
-SAMITE_IMPL std::vector<char> used_nodes(const program& p) {
-  std::vector<char> used(p.size(), 0);
-  for (node_id root : p.roots) used[std::size_t(root)] = 1;
-  for (std::size_t i = p.size(); i-- > 0;)
-    if (used[i])
-      for (node_id operand : p.nodes()[i].operands)
-        if (operand != no_node) used[std::size_t(operand)] = 1;
-  return used;
+SAMITE_IMPL std::string node_text(const program& p, const node& n, const std::string* operands) {
+  if (n.code == op::round_to) return concat_text("rounded_to<", name_of(dtype(n.imm)), ">(", operands[0], ")");
+  return op_text(n.code, n.operands[0] != no_node && p[n.operands[0]].kind == value_kind::index, operands);
 }
 
 }  // namespace detail

@@ -25,7 +25,7 @@ inline constexpr const char* table_at_text = R"(__device__ __forceinline__ long 
 }  // namespace detail
 
 SAMITE_IMPL std::string predicate_text(const program& p, const std::string& name) {
-  const std::vector<char> used = detail::used_nodes(p);
+  const std::vector<char> used = detail::used_nodes(p, p.roots);
   const std::size_t scalars = p.arguments().size(), tables = p.tables().size();
   std::string out = "struct mask_arguments {\n";
   if (scalars > 0) out += concat_text("  long long scalars[", scalars, "];\n");

@@ -63,7 +63,7 @@ class row_emitter {
   bool varies(node_id id) const { return varies_[std::size_t(id)] != 0; }
 
   void find_used() {
-    used_ = used_nodes(p_);
+    used_ = used_nodes(p_, p_.roots);
     for (std::size_t i = 0; i < p_.size(); ++i) {
       const node& n = p_.nodes()[i];
       const bool attention_symbol = n.code == op::symbol && n.imm < index_t(symbol_id::row);
@@ -121,9 +121,7 @@ class row_emitter {
     std::string x[3];
     for (int k = 0; k < 3; ++k)
       if (n.operands[k] != no_node) x[k] = name(n.operands[k]);
-    if (n.code == op::round_to) return concat_text("rounded_to<", name_of(dtype(n.imm)), ">(", x[0], ")");
-    const bool indices = n.operands[0] != no_node && p_[n.operands[0]].kind == value_kind::index;
-    return op_text(n.code, indices, x);
+    return node_text(p_, n, x);
   }
 
   // Values that are the same at all columns.

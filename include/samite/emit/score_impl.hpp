@@ -25,8 +25,8 @@ class score_emitter {
     std::vector<const score_derivative::element*> held, scattered;
     const std::vector<char> moves = moving(d);
     for (const score_derivative::element& e : derivative_.elements) {
-      bool moved = false;
-      for (int i = 0; i < e.rank; ++i) moved = moved || moves[std::size_t(d.roots[e.indices + std::size_t(i)])];
+      const std::vector<node_id> indices = indices_of(e);
+      const bool moved = std::any_of(indices.begin(), indices.end(), [&](node_id id) { return moves[std::size_t(id)] != 0; });
       (moved ? scattered : held).push_back(&e);
     }
     out += concat_text("  static constexpr bool identity = false;\n  static constexpr int held = ", held.size(), ";  // elements that all pairs of a head share\n\n");
@@ -41,30 +41,30 @@ class score_emitter {
     out += "  }\n";
     if (!scattered.empty()) {  // a call, so that it stands once in a kernel and not once for each pair of a thread
       roots.clear();
-      for (const auto* e : scattered) append_roots(roots, *e);
+      for (const auto* e : scattered) {
+        roots.push_back(d.roots[e->adjoint]);
+        for (node_id id : indices_of(*e)) roots.push_back(id);
+      }
       out += concat_text("  __device__ __noinline__ void scatter(", pair_, ", real dy) const {\n", body(d, roots));
       for (const auto* e : scattered) out += concat_text("    add_to(", place(*e), ", ", name(d, d.roots[e->adjoint]), ");\n");
       out += "  }\n";
     }
     out += "  __device__ void add_held(int which, index b, index h, real x) const {\n";
-    for (std::size_t i = 0; i < held.size(); ++i) {
-      roots.clear();
-      for (int k = 0; k < held[i]->rank; ++k) roots.push_back(d.roots[held[i]->indices + std::size_t(k)]);
-      out += concat_text("    if (which == ", i, ") {\n", body(d, roots), "    add_to(", place(*held[i]), ", x);\n    }\n");
-    }
+    for (std::size_t i = 0; i < held.size(); ++i) out += concat_text("    if (which == ", i, ") {\n", body(d, indices_of(*held[i])), "    add_to(", place(*held[i]), ", x);\n    }\n");
     return out + "  }\n};\n\n";
   }
 
  private:
-  void append_roots(std::vector<node_id>& roots, const score_derivative::element& e) const {
-    roots.push_back(derivative_.p.roots[e.adjoint]);
-    for (int k = 0; k < e.rank; ++k) roots.push_back(derivative_.p.roots[e.indices + std::size_t(k)]);
+  std::vector<node_id> indices_of(const score_derivative::element& e) const {
+    const auto first = derivative_.p.roots.begin() + std::ptrdiff_t(e.indices);
+    return {first, first + e.rank};
   }
 
   /// "sums[slot], index of the element".
   std::string place(const score_derivative::element& e) const {
     std::string out = concat_text("sums[", e.slot, "], element_index(tensors[", e.slot, "]");
-    for (int k = 0; k < 3; ++k) out += ", " + (k < e.rank ? name(derivative_.p, derivative_.p.roots[e.indices + std::size_t(k)]) : std::string("0"));
+    const std::vector<node_id> indices = indices_of(e);
+    for (std::size_t k = 0; k < 3; ++k) out += ", " + (k < indices.size() ? name(derivative_.p, indices[k]) : std::string("0"));
     return out + ")";
   }
 
@@ -93,12 +93,7 @@ class score_emitter {
 
   /// A line for each node that the roots need.
   std::string body(const program& p, const std::vector<node_id>& roots) const {
-    std::vector<char> used(p.size(), 0);
-    for (node_id root : roots) used[std::size_t(root)] = 1;
-    for (std::size_t i = p.size(); i-- > 0;)
-      if (used[i])
-        for (node_id operand : p.nodes()[i].operands)
-          if (operand != no_node) used[std::size_t(operand)] = 1;
+    const std::vector<char> used = used_nodes(p, roots);
     std::string out;
     for (std::size_t i = 0; i < p.size(); ++i) {
       const node& n = p.nodes()[i];
@@ -116,10 +111,8 @@ class score_emitter {
         value = concat_text("entry(tables[", n.imm, "]");
         for (int k = 0; k < 3; ++k) value += ", " + (k < 3 - rank ? std::string("0") : x[k - (3 - rank)]);
         value += ")";
-      } else if (n.code == op::round_to) {
-        value = concat_text("rounded_to<", name_of(dtype(n.imm)), ">(", x[0], ")");
       } else {
-        value = op_text(n.code, n.operands[0] != no_node && p[n.operands[0]].kind == value_kind::index, x);
+        value = node_text(p, n, x);
       }
       out += concat_text("    const ", kind_text(n.kind), " v", i, " = ", value, ";\n");
     }

@@ -93,12 +93,7 @@ SAMITE_IMPL score_derivative differentiate_score(const program& score) {
 }
 
 SAMITE_IMPL program prune(const program& p, const std::vector<node_id>& roots, std::vector<index_t>& slots) {
-  std::vector<char> used(p.size(), 0);
-  for (node_id root : roots) used[std::size_t(root)] = 1;
-  for (std::size_t i = p.size(); i-- > 0;)
-    if (used[i])
-      for (node_id operand : p.nodes()[i].operands)
-        if (operand != no_node) used[std::size_t(operand)] = 1;
+  const std::vector<char> used = detail::used_nodes(p, roots);
   program out;
   std::vector<node_id> moved(p.size(), no_node);
   slots.clear();

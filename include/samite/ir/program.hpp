@@ -133,6 +133,11 @@ class program {
   std::vector<std::int32_t> argument_index_, table_index_;  // find the slot of a cell or table once there are many
 };
 
+namespace detail {
+/// Nodes that some of these roots needs.
+std::vector<char> used_nodes(const program& p, const std::vector<node_id>& roots);
+}  // namespace detail
+
 /// Builds a node: folds what is known, drops what has no effect, and gives commuting operands one order.
 ///
 /// errors  E-EXPR-DIVISOR if an index is divided by, or shifted by, anything but a fitting constant

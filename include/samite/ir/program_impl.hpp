@@ -89,4 +89,18 @@ SAMITE_IMPL std::uint64_t program::hash() const {
   return h;
 }
 
+namespace detail {
+
+SAMITE_IMPL std::vector<char> used_nodes(const program& p, const std::vector<node_id>& roots) {
+  std::vector<char> used(p.size(), 0);
+  for (node_id root : roots) used[std::size_t(root)] = 1;
+  for (std::size_t i = p.size(); i-- > 0;)
+    if (used[i])
+      for (node_id operand : p.nodes()[i].operands)
+        if (operand != no_node) used[std::size_t(operand)] = 1;
+  return used;
+}
+
+}  // namespace detail
+
 }  // namespace samite

@@ -31,6 +31,8 @@ class run_status {
   std::string line(std::string_view text) const { return concat_text("[", id_, "] ", text); }
 
  private:
+  bool write_heartbeat(std::int64_t step) const;
+
   std::string folder_, id_, phase_;
   detail::descriptor lock_;
   std::chrono::steady_clock::time_point written_{};

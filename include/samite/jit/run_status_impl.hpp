@@ -53,16 +53,19 @@ SAMITE_IMPL run_status::run_status(std::string folder, std::string id) : folder_
     raise("E-FILE-WRITE", "\"", folder_, "\": another run is alive there (", read_run_status(folder_).text(), "); give this one a folder of its own");
   remove_file(folder_ + "/exit_status");
   phase_ = "start";
-  if (!detail::replace_file(folder_ + "/heartbeat", concat_text("run ", id_, "\nprocess ", ::getpid(), "\nphase start\nstep 0\ntime ", detail::utc_time(), "\n")))
+  if (!write_heartbeat(0))
     raise("E-FILE-WRITE", "writing \"", folder_, "/heartbeat\": ", detail::errno_text(errno), "; choose a place that can be written");
+}
+
+SAMITE_IMPL bool run_status::write_heartbeat(std::int64_t step) const {
+  return detail::replace_file(folder_ + "/heartbeat", concat_text("run ", id_, "\nprocess ", ::getpid(), "\nphase ", phase_, "\nstep ", step, "\ntime ", detail::utc_time(), "\n"));
 }
 
 SAMITE_IMPL void run_status::beat(std::string_view phase, std::int64_t step) {
   const auto now = std::chrono::steady_clock::now();
   if (phase == phase_ && now - written_ < std::chrono::seconds(1)) return;
   phase_ = phase, written_ = now;
-  (void)detail::replace_file(folder_ + "/heartbeat", concat_text("run ", id_, "\nprocess ", ::getpid(), "\nphase ", phase, "\nstep ", step, "\ntime ",
-                                                           detail::utc_time(), "\n"));
+  (void)write_heartbeat(step);
 }
 
 SAMITE_IMPL void run_status::finish(int exit_status) { (void)detail::replace_file(folder_ + "/exit_status", concat_text(exit_status, "\n")); }

@@ -328,6 +328,20 @@ class cuda_backend final : public backend {
     return p;
   }
 
+  /// The tables that a mask or score function reads, as they were when the step began, and their copies on the device.
+  struct captured_tables {
+    std::vector<std::shared_ptr<const table_contents>> contents;
+    std::vector<std::uint64_t> addresses;
+  };
+  captured_tables tables_of(const program& p) {
+    captured_tables found;
+    for (const auto& table : p.tables()) {
+      found.contents.push_back(step_.read(table));
+      found.addresses.push_back(tables_.get(stream_, table, found.contents.back()));
+    }
+    return found;
+  }
+
   /// The bytes of struct keep_mask.
   std::vector<std::byte> mask_parameters(const std::shared_ptr<const program>& mask, const std::string& label) {
     if (!mask) return std::vector<std::byte>(8);
@@ -335,13 +349,8 @@ class cuda_backend final : public backend {
     if (bytes + sizeof(device_attention) + 16 > kernel_parameter_limit)
       raise("E-EMIT-PARAMETERS", "attention \"", label, "\": the mask's ", mask->arguments().size(), " numbers and ", mask->tables().size(), " tables need ", bytes,
             " bytes of parameters and a launch takes ", kernel_parameter_limit, "; put numbers that change together into one table");
-    std::vector<std::shared_ptr<const table_contents>> contents;
-    std::vector<std::uint64_t> addresses;
-    for (const auto& table : mask->tables()) {
-      contents.push_back(step_.read(table));
-      addresses.push_back(tables_.get(stream_, table, contents.back()));
-    }
-    std::vector<std::byte> packed = pack_mask_arguments(*mask, contents, addresses);
+    const captured_tables tables = tables_of(*mask);
+    std::vector<std::byte> packed = pack_mask_arguments(*mask, tables.contents, tables.addresses);
     for (std::size_t i = 0; i < mask->arguments().size(); ++i) {  // numbers too are those of the step's start
       const index_t number = step_.read(mask->arguments()[i]).index;
       std::memcpy(packed.data() + 8 * i, &number, 8);
@@ -374,13 +383,8 @@ class cuda_backend final : public backend {
       elements.push_back({address_of(v.data), v.dims, v.strides, 0, 0});
       if (!sums.empty()) elements.back().words = address_of(sums[i].words), elements.back().direct = address_of(sums[i].direct);
     }
-    std::vector<std::shared_ptr<const table_contents>> contents;
-    std::vector<std::uint64_t> addresses;
-    for (const auto& table : a.score->tables()) {
-      contents.push_back(step_.read(table));
-      addresses.push_back(tables_.get(stream_, table, contents.back()));
-    }
-    return pack_score_arguments(*a.score, numbers, elements, contents, addresses);
+    const captured_tables tables = tables_of(*a.score);
+    return pack_score_arguments(*a.score, numbers, elements, tables.contents, tables.addresses);
   }
 
   attention_kernel_options attention_options_of(const launch& l, const attention_terms& a, const device_attention& p, std::span<const tensor_view> tensors) {
