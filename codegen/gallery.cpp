@@ -82,5 +82,16 @@ int main() {
   ENTRY("Minus", minus(causal(), window(3)), "`mask && !hidden`.", "exact where both speak of one difference.", "");
   ENTRY("Restricted to a range", restricted(causal(), {4, 12}, {2, 9}), "the mask inside a range of queries and of keys.", "as the mask.", "");
   ENTRY("One of your own", causal() && ((q - kv) % 4 == 0 || q - kv < 2), "whatever you write.", "sound always; `report(mask, sizes)` says what stays undecided and why.", "");
+  std::printf(
+      "## What holds for every mask\n\n"
+      "- A row that sees no key has output 0, LSE -infinity (with a sink: the sink) and gradients of exactly 0; a key that nobody sees has gradients of exactly 0.\n"
+      "- A hidden key has weight 0, and 0 times a NaN or an infinity is a NaN. So what a hidden row of V holds reaches the output of every query of a tile that\n"
+      "  is visited, and a hidden row of K, Q or of the output's gradient reaches the gradients there. Fill padding with finite numbers. Not read at all are tiles\n"
+      "  in which no pair is kept, rows past a length, and pages that are not listed. PyTorch gives the same: with a NaN in row 40 of V, causal, 64 tokens, the outputs\n"
+      "  of all 40 queries before it are NaN in scaled_dot_product_attention (math, efficient, flash, cuDNN) and in FlexAttention, eager and compiled\n"
+      "  (torch 2.11, H200, 2026-11-30). A NaN in a hidden row of K hides itself: its scores are replaced before the softmax.\n"
+      "- Undecided tiles are applied as bits, one a pair, computed once for a mask and shared by heads and layers. Tiles at the same distance from the diagonal\n"
+      "  share their bits if the mask repeats along it (causal, windows, dilated, blocks that divide the tile); `report(mask, sizes)` counts the tiles that are stored.\n"
+      "- Where the portable kernels evaluate a mask themselves, what depends on the head, the row or the column alone is computed once for each.\n");
   return std::fflush(stdout) == 0 ? 0 : 1;
 }

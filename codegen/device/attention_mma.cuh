@@ -27,21 +27,66 @@ template <int D, int Dv> struct mma_shape {
   static constexpr int query_part = largest > 96 ? 16 : 32;                     // dK, dV: of them in registers at once
 };
 
-// Which of a thread's pairs are visible, a bit each: bit 4n + e for s[n][e]. A rolled loop: inlining the predicate 32 times
-// would cost compile time and instruction cache. Transposed: the rows of s are keys.
+// A value as another lane of the warp has it. All threads of the warp.
+struct from_lane {
+  int lane;
+  template <class T> __device__ T operator()(T x) const { return T(__shfl_sync(0xffffffffu, x, lane)); }
+};
+
+// A mask with the rows and columns of a score tile for its own; transposed, its rows are keys.
+template <bool Transposed, class Mask> struct pair_mask {
+  const attention_parameters& p;
+  const Mask& mask;
+  index b, h;
+  decltype(Mask().head(0, 0)) head;
+  __device__ pair_mask(const attention_parameters& parameters, const Mask& m, index batch, index query_head) : p(parameters), mask(m), b(batch), h(query_head), head(m.head(batch, query_head)) {}
+
+  __device__ auto line(index row) const {
+    if constexpr (Transposed) return mask.column(b, h, row, head);
+    else return mask.row(b, h, row, head);
+  }
+  __device__ auto across(index column) const {
+    if constexpr (Transposed) return mask.row(b, h, column, head);
+    else return mask.column(b, h, column, head);
+  }
+  __device__ bool is_inside(index row, index column) const { return (Transposed ? column : row) < p.queries && (Transposed ? row : column) < p.keys; }
+  template <class Line, class Across> __device__ bool keeps(index row, index column, const Line& of_row, const Across& of_column) const {
+    if (!is_inside(row, column)) return false;
+    if constexpr (Transposed) return mask.keep(b, h, column, row, head, of_column, of_row);
+    else return mask.keep(b, h, row, column, head, of_row, of_column);
+  }
+};
+
+// Which of a thread's pairs are visible, a bit each: bit 4n + e for s[n][e]. What the mask makes of a row alone or of a column alone,
+// one lane of the warp computes for all. Rolled loops: inlining the predicate 32 times would cost compile time and instruction cache.
+// All threads of the warp.
 template <int N, bool Transposed, class Mask>
 __device__ inline u32 visible_pairs(const attention_parameters& p, const Mask& mask, index b, index h, index first_row, index first_column, bool full) {
   const int lane = threadIdx.x % 32;
   const index last_row = first_row + mma_rows, last_column = first_column + N * 8;
   const index keys_end = Transposed ? last_row : last_column, queries_end = Transposed ? last_column : last_row;
   if (full && keys_end <= p.keys && queries_end <= p.queries) return 0xffffffffu;
+  const pair_mask<Transposed, Mask> pairs(p, mask, b, h);
+  const index row = first_row + lane / 4;
   u32 bits = 0;
+  if (full) {
 #pragma unroll 1
-  for (int i = 0; i < N * 4; ++i) {
-    const index row = first_row + lane / 4 + i % 4 / 2 * 8, column = first_column + i / 4 * 8 + lane % 4 * 2 + i % 2;
-    const index q = Transposed ? column : row, kv = Transposed ? row : column;
-    const bool inside = q < p.queries && kv < p.keys;
-    if (inside && (full || mask.keep(b, h, q, kv))) bits |= 1u << i;
+    for (int i = 0; i < N * 4; ++i)
+      if (pairs.is_inside(row + i % 4 / 2 * 8, first_column + i / 4 * 8 + lane % 4 * 2 + i % 2)) bits |= 1u << i;
+    return bits;
+  }
+  const auto mine = pairs.line(first_row + lane % mma_rows);
+  const auto upper = mine.each(from_lane{lane / 4}), lower = mine.each(from_lane{lane / 4 + 8});
+#pragma unroll 1
+  for (int first = 0; first < N * 8; first += 32) {
+    const auto next = pairs.across(first_column + first + lane);
+#pragma unroll 1
+    for (int i = 0; i < (N < 4 ? N : 4) * 2; ++i) {
+      const int column = i / 2 * 8 + lane % 4 * 2 + i % 2, bit = first / 2 + i / 2 * 4 + i % 2;
+      const auto of_column = next.each(from_lane{column});
+      if (pairs.keeps(row, first_column + first + column, upper, of_column)) bits |= 1u << bit;
+      if (pairs.keeps(row + 8, first_column + first + column, lower, of_column)) bits |= 4u << bit;
+    }
   }
   return bits;
 }

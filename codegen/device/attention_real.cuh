@@ -78,6 +78,24 @@ template <class Real, class Score> __device__ inline Real score_adjoint(const Sc
   else return score.adjoint(b, h, q, kv, x, dy);
 }
 
+// What the mask makes of the warp's rows alone, once for a whole head; `column_parts` where they are keys.
+template <class Mask, int Rows> struct row_parts {
+  decltype(Mask().head(0, 0)) head;
+  decltype(Mask().row(0, 0, 0, head)) rows[Rows];
+  __device__ row_parts(const Mask& mask, index b, index h, index first) : head(mask.head(b, h)) {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) rows[r] = mask.row(b, h, first + r, head);
+  }
+};
+template <class Mask, int Rows> struct column_parts {
+  decltype(Mask().head(0, 0)) head;
+  decltype(Mask().column(0, 0, 0, head)) columns[Rows];
+  __device__ column_parts(const Mask& mask, index b, index h, index first) : head(mask.head(b, h)) {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) columns[r] = mask.column(b, h, first + r, head);
+  }
+};
+
 // ---- forward ------------------------------------------------------------------------------------------------------------
 
 // D and Dv: head dims padded to multiples of 32.
@@ -94,6 +112,7 @@ __device__ inline void attention_forward_real(const attention_parameters& p, con
   load_rows<block_rows, D, D, real_threads>(Qs, p.Q, head_data<const Real>(p.Q, b, h), first_query, p.queries, p.head_dim);
   Real O[rows][Dv / 32] = {}, largest[rows], total[rows];
   for (int r = 0; r < rows; ++r) largest[r] = hidden, total[r] = 0;
+  const row_parts<Mask, rows> lines(mask, b, h, first_query + warp_row);
 
   walk_tiles(p.lists, b, h, at.tile / per_tile, tiles_of(p.keys), [&](index tile, bool full) {
 #pragma unroll 1
@@ -107,10 +126,11 @@ __device__ inline void attention_forward_real(const attention_parameters& p, con
       load_rows<real_step, Dv, stride, real_threads>(buffer, p.V, head_data<const Real>(p.V, b, g), first_key, p.keys, p.value_dim);
       __syncthreads();
       const index kv = first_key + lane;
+      const auto column = mask.column(b, h, kv, lines.head);
 #pragma unroll
       for (int r = 0; r < rows; ++r) {
         const index q = first_query + warp_row + r;
-        const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv));
+        const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv, lines.head, lines.rows[r], column));
         s[r] = kept ? score_of(score, b, h, q, kv, s[r] * scale) : hidden;
         const Real row_largest = fmax(largest[r], warp_max(s[r]));
         const Real base = row_largest == hidden ? Real(0) : row_largest;  // keeps exp(-inf - -inf) from being NaN
@@ -159,6 +179,7 @@ __device__ inline void attention_query_gradient_real(const attention_parameters&
     delta[r] = q < p.queries ? static_cast<const Real*>(p.row_delta)[row] : Real(0);
     factor[r] = scale;
   }
+  const row_parts<Mask, rows> lines(mask, b, h, first_query + warp_row);
 
   walk_tiles(p.lists, b, h, at.tile / per_tile, tiles_of(p.keys), [&](index tile, bool full) {
 #pragma unroll 1
@@ -174,10 +195,11 @@ __device__ inline void attention_query_gradient_real(const attention_parameters&
       __syncthreads();
       score_rows<D, stride>(s, Qs, buffer);
       const index kv = first_key + lane;
+      const auto column = mask.column(b, h, kv, lines.head);
 #pragma unroll
       for (int r = 0; r < rows; ++r) {
         const index q = first_query + warp_row + r;
-        const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv));
+        const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv, lines.head, lines.rows[r], column));
         const Real x = s[r] * scale, dy = real_exp(score_of(score, b, h, q, kv, x) - lse[r]) * (dP[r] - delta[r]);
         s[r] = kept ? score_adjoint(score, b, h, q, kv, x, dy) : Real(0);
         if constexpr (!Score::identity)
@@ -214,6 +236,7 @@ __device__ inline void attention_key_gradient_real(const attention_parameters& p
 #pragma unroll 1
   for (index h = g * group; h < (g + 1) * group; ++h) {
     const Real *Q = head_data<const Real>(p.Q, b, h), *dO = head_data<const Real>(p.d_out, b, h);
+    const column_parts<Mask, rows> lines(mask, b, h, first_key + warp_row);
     walk_tiles(p.lists, b, h, at.tile / per_tile, tiles_of(p.queries), [&](index tile, bool full) {
 #pragma unroll 1
       for (index first_query = tile * attention_tile; first_query < (tile + 1) * attention_tile && first_query < p.queries; first_query += real_step) {
@@ -229,10 +252,11 @@ __device__ inline void attention_key_gradient_real(const attention_parameters& p
         load_rows<real_step, Dv, stride, real_threads>(buffer, p.d_out, dO, first_query, p.queries, p.value_dim);
         __syncthreads();
         score_rows<Dv, stride>(dP, Vs, buffer);
+        const auto row_part = mask.row(b, h, q, lines.head);
 #pragma unroll
         for (int r = 0; r < rows; ++r) {
           const index kv = first_key + warp_row + r;
-          const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv));
+          const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv, lines.head, row_part, lines.columns[r]));
           const Real x = s[r] * scale;
           s[r] = kept ? real_exp(score_of(score, b, h, q, kv, x) - lse) : Real(0);
           dP[r] = kept ? score_adjoint(score, b, h, q, kv, x, s[r] * (dP[r] - delta)) : Real(0);

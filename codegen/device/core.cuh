@@ -1,17 +1,11 @@
-// core.cuh: integer and storage types, conversions, arithmetic on indices and reals. Every other device source starts from it.
+// core.cuh: storage types, conversions, arithmetic on reals. Every other device source starts from it.
 //
 // No host or vendor header is included: a header costs more compile time than all the kernels here together.
 #pragma once
+#include "integers.cuh"
 
 namespace samite {
 
-using index = long long;
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
-using u8 = unsigned char;
-using i32 = int;
-using i64 = long long;
 using f32 = float;
 using f64 = double;
 
@@ -92,21 +86,6 @@ __device__ inline void put(u8& to, double x) { to = u8(x); }
 
 // A real rounded to what the storage type can hold.
 template <class T, class Real> __device__ inline Real rounded_to(Real x) { return arithmetic<Real>::load(storage<T>::from(x)); }
-
-// ---- indices: quotients round towards minus infinity, divisors are positive ---------------------------------------------
-
-__device__ inline index floor_div(index a, index b) {
-  const index quotient = a / b;
-  return quotient - (a % b < 0 ? 1 : 0);
-}
-__device__ inline index floor_mod(index a, index b) {
-  const index remainder = a % b;
-  return remainder < 0 ? remainder + b : remainder;
-}
-__device__ inline index index_abs(index a) { return a < 0 ? -a : a; }
-__device__ inline index index_min(index a, index b) { return b < a ? b : a; }
-__device__ inline index index_max(index a, index b) { return a < b ? b : a; }
-__device__ inline index clamp(index x, index low, index high) { return x < low ? low : (x > high ? high : x); }
 
 // ---- reals: as the CPU backend computes them, so no fast approximations; min and max keep the first of two NaN-free equals --
 

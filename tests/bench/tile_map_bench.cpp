@@ -1,11 +1,13 @@
-// The time and memory of tile maps on one CPU core, against size: JSON lines in the schema of docs/benchmarks.md. The date, the
-// command and the commit come from the environment (BENCH_DATE, BENCH_COMMIT); see tests/bench/block_mask_peer.py for the peer.
+// The time and memory of tile maps on one CPU core and, where there is one, on the GPU, against size: JSON lines in the schema of
+// docs/benchmarks.md. The date, the command and the commit come from the environment (BENCH_DATE, BENCH_COMMIT); see
+// tests/bench/block_mask_peer.py for the peer.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
 #include <samite/mask.hpp>
+#include <samite/run/device_tile_map.hpp>
 
 namespace {
 
@@ -19,13 +21,49 @@ template <class F>
 timing time_of(F f) {
   std::vector<double> ms;
   const auto begin = std::chrono::steady_clock::now();
-  while (ms.size() < 5 || (ms.size() < 200 && std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(500))) {
+  while (ms.size() < 5 || (ms.size() < 200 && std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(150))) {
     const auto start = std::chrono::steady_clock::now();
     f();
     ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   }
   std::sort(ms.begin(), ms.end());
   return {ms[0], ms[ms.size() / 2]};
+}
+
+/// Milliseconds on the device of replays that come one after another, the median of 20 batches of 20.
+double replay_ms(const cuda_stream& stream, const cuda_graph& graph) {
+  std::vector<double> ms;
+  cuda_event start(stream.device()), end(stream.device());
+  for (int batch = 0; batch < 20; ++batch) {
+    start.record(stream);
+    for (int i = 0; i < 20; ++i) graph.launch(stream);
+    end.record(stream);
+    end.synchronize();
+    ms.push_back(double(end.elapsed_ms(start)) / 20);
+  }
+  std::sort(ms.begin(), ms.end());
+  return ms[ms.size() / 2];
+}
+
+void device_row(const char* name, const any_mask& mask, const tile_options& sizes) {
+  const cuda_stream stream(cuda_device::open());
+  double ms[3] = {};  // rows and columns; with bit tiles; what the host does before a replay, nothing having changed
+  std::size_t bytes = 0;
+  detail::device_map_totals totals;
+  for (const bool with_bits : {false, true}) {
+    detail::device_tile_map map(stream.device(), mask.shared_program(), {.Q = sizes.Q, .K = sizes.K, .with_bits = with_bits});
+    map.update(stream);
+    map.run(stream);
+    const cuda_graph graph = cuda_graph::capture(stream, [&] { map.run(stream); });
+    ms[with_bits] = replay_ms(stream, graph);
+    bytes = map.bytes(), totals = map.totals(stream);
+    if (with_bits) ms[2] = time_of([&] { map.update(stream); }).median_ms;
+  }
+  const char *date = std::getenv("BENCH_DATE"), *commit = std::getenv("BENCH_COMMIT");
+  std::printf("{\"bench\":\"tile_map\",\"case\":\"%s, %lld x %lld\",\"pass\":\"rows, columns and bit tiles\",\"regime\":\"captured graph\",\"ms\":%.4f,\"without_bits_ms\":%.4f,\"update_ms\":%.4f,"
+              "\"bytes\":%zu,\"undecided\":%d,\"overflow\":%d,\"gpu\":\"%s\",\"date\":\"%s\",\"command\":\"tile_map_bench\",\"commit\":\"%s\"}\n",
+              name, static_cast<long long>(sizes.Q), static_cast<long long>(sizes.K), ms[1], ms[0], ms[2], bytes, totals.undecided, totals.overflow, stream.device().name().c_str(), date ? date : "", commit ? commit : "");
+  std::fflush(stdout);
 }
 
 void row(const char* name, const any_mask& mask, index_t Q, index_t K) {
@@ -42,6 +80,7 @@ void row(const char* name, const any_mask& mask, index_t Q, index_t K) {
               name, static_cast<long long>(Q), static_cast<long long>(K), rows.best_ms, rows.median_ms, both.best_ms, map.bytes(), static_cast<long long>(map.counts().full),
               static_cast<long long>(map.counts().undecided), date ? date : "", commit ? commit : "");
   std::fflush(stdout);
+  if (cuda_available()) device_row(name, mask, sizes);
 }
 
 }  // namespace
@@ -61,5 +100,8 @@ int main() {
     sliding.window = scalar(2048);
     row("DFlash training", dflash_mask(full), blocks * 16, S + blocks * 16);
     row("DFlash training, window 2048", dflash_mask(sliding), blocks * 16, S + blocks * 16);
+    dflash_mask_options packed = full;
+    packed.documents = table(ids, {1, S});
+    row("DFlash training, documents of 1500", dflash_mask(packed), blocks * 16, S + blocks * 16);
   }
 }

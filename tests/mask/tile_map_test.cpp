@@ -199,6 +199,7 @@ TEST_CASE("empty sizes give empty maps") {
 
 TEST_CASE("sizes without meaning are refused") {
   tile_map small(causal(), {.B = 1, .H = 2, .Q = 100, .K = 300});
+  CHECK_THROWS_WITH_AS(tile_map(causal(), {.Q = 100, .K = 100, .budget = -1}), doctest::Contains("a budget of -1 verdicts"), error);
   CHECK_THROWS_WITH_AS(small.row(0, 0, 77), doctest::Contains("row(0, 0, 77): the map has batches 0 to 0, heads 0 to 1 and tiles 0 to 0"), error);
   CHECK_THROWS_WITH_AS(small.row(1, 0, 0), doctest::Contains("E-MASK-TILE"), error);
   CHECK_THROWS_WITH_AS(small.column(0, 0, 0), doctest::Contains("build_columns() first"), error);

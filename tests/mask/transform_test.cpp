@@ -43,6 +43,12 @@ TEST_CASE("a restricted mask keeps nothing outside its ranges, and the ranges ar
   CHECK(visible_keys(part, 3, 8) == keys{2, 3, 4});
 }
 
+TEST_CASE("a range that ends before it begins is refused, an empty one is not") {
+  CHECK_THROWS_WITH_AS(any_mask(restricted(full(), {3, 1}, {0, 4})), doctest::Contains("the range of queries is {3, 1}"), error);
+  CHECK_THROWS_WITH_AS(any_mask(restricted(full(), {0, 4}, {3, 1})), doctest::Contains("E-MASK-RANGE"), error);
+  CHECK(visible_keys(restricted(full(), {2, 2}, {0, 4}), 2, 4) == keys{});
+}
+
 TEST_CASE("a mask repeated per document counts positions from the document's start") {
   const std::vector<index_t> ids = documents_of_lengths({3, 0, 5, 1});
   const any_mask mask = per_document(causal() && (q % 2 == kv % 2 || kv < 1), table(ids), table(document_starts(ids)));

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <samite/mask/any_mask.hpp>
 #include <samite/mask/tree.hpp>
 
 #include "support/masks.hpp"
@@ -28,4 +29,14 @@ TEST_CASE("nodes that are not in depth-first order are refused") {
   CHECK_THROWS_WITH_AS(subtree_ends({-1, 0, 0, 1}), doctest::Contains("number the nodes depth-first"), error);
   CHECK_THROWS_WITH_AS(subtree_ends({-1, 2, 0}), doctest::Contains("node 1 has parent 2"), error);
   CHECK_THROWS_WITH_AS(subtree_ends({-2}), doctest::Contains("E-MASK-TREE"), error);
+}
+
+TEST_CASE("ends that are not those of subtrees, and a negative prefix, are refused") {
+  const auto made = [](index_t prefix, std::vector<index_t> ends) { return any_mask(tree(prefix, table(ends))); };
+  CHECK_NOTHROW(made(0, {5, 3, 3, 5, 5}));
+  CHECK_THROWS_WITH_AS(made(3, {-1, 0, 1, 0, 3}), doctest::Contains("node 0 ends at -1"), error);  // parents
+  CHECK_THROWS_WITH_AS(made(3, {5, 3, 4, 5, 5}), doctest::Contains("from 3 to 3"), error);         // beyond the subtree around it
+  CHECK_THROWS_WITH_AS(made(3, {6, 3, 3, 5, 5}), doctest::Contains("E-MASK-TREE"), error);         // beyond the nodes
+  CHECK_THROWS_WITH_AS(made(-1, {1}), doctest::Contains("the prefix is -1"), error);
+  CHECK_THROWS_WITH_AS(any_mask(tree(1, table({1, 2}, {1, 2}))), doctest::Contains("E-MASK-TREE"), error);
 }

@@ -4,3 +4,4 @@
 #include <samite/runtime/cuda_driver.hpp>
 
 #include "attention_cases.hpp"
+#include "attention_layout_cases.hpp"

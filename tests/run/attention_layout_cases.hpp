@@ -61,27 +61,31 @@ TEST_CASE("B4: a table that ends with the keys is not read behind its end") {
 TEST_CASE("B12: paged keys and values equal contiguous ones, and pages that are not listed are not read") {
   CASE_NEEDS;
   const index_t D = 16, pages = 9;
-  for (const index_t page : {64, 16}) {
-    const index_t S = 2 * page + 5, used = 3;
-    tensor K(f32, {pages, page, 2, D}), V(f32, {pages, page, 2, D}), plain_k(f32, {1, 2, S, D}), plain_v(f32, {1, 2, S, D});
-    for (tensor* t : {&K, &V}) std::fill_n(t->data<float>(), t->elements(), std::numeric_limits<float>::quiet_NaN());
-    const std::vector<std::int32_t> ids{7, 2, 5};
-    counted_random random(3, 1);
-    for (index_t s = 0; s < S; ++s)
-      for (index_t g = 0; g < 2; ++g)
-        for (index_t c = 0; c < D; ++c) {
-          const index_t in_pages = ((ids[std::size_t(s / page)] * page + s % page) * 2 + g) * D + c, plain = (g * S + s) * D + c;
-          K.data<float>()[in_pages] = plain_k.data<float>()[plain] = float(random.normal());
-          V.data<float>()[in_pages] = plain_v.data<float>()[plain] = float(random.normal());
-        }
-    const tensor Q = random_rows(4, 3, D, 1);
-    graph g;
-    const value k_pages = g.input("K", f32, {pages, page, 2, D}), v_pages = g.input("V", f32, {pages, page, 2, D}), table_of_pages = g.input("ids", i32, {1, used});
-    const auto rows = [&](const value& x) { return slice(paged_rows(x, table_of_pages), 2, 0, S); };
-    g.output("out", contiguous(attention(g.input("Q", f32, {1, 4, 3, D}), rows(k_pages), rows(v_pages), {.mask = causal_bottom_right(3, S)}).out));
-    const named_numbers r = run_on(g, CASE_DEVICE, {{"Q", Q}, {"K", K}, {"V", V}, {"ids", tensor::from<std::int32_t>(i32, {1, used}, ids)}});
-    CHECK(r.at("out") == attend(causal_bottom_right(3, S), Q, plain_k, plain_v, random_rows(4, 3, D, 4)).out);
-  }
+  for (const index_t page : {64, 16})
+    for (const dtype type : {f32, bf16}) {
+      CAPTURE(name_of(type));
+      const index_t S = 2 * page + 5, used = 3;
+      tensor K(f32, {pages, page, 2, D}), V(f32, {pages, page, 2, D}), plain_k(f32, {1, 2, S, D}), plain_v(f32, {1, 2, S, D});
+      for (tensor* t : {&K, &V}) std::fill_n(t->data<float>(), t->elements(), std::numeric_limits<float>::quiet_NaN());
+      const std::vector<std::int32_t> ids{7, 2, 5};
+      counted_random random(3, 1);
+      for (index_t s = 0; s < S; ++s)
+        for (index_t g = 0; g < 2; ++g)
+          for (index_t c = 0; c < D; ++c) {
+            const index_t in_pages = ((ids[std::size_t(s / page)] * page + s % page) * 2 + g) * D + c, plain = (g * S + s) * D + c;
+            K.data<float>()[in_pages] = plain_k.data<float>()[plain] = float(random.normal());
+            V.data<float>()[in_pages] = plain_v.data<float>()[plain] = float(random.normal());
+          }
+      const tensor Q = random_rows(4, 3, D, 1, type);
+      graph g;
+      const value k_pages = g.input("K", type, {pages, page, 2, D}), v_pages = g.input("V", type, {pages, page, 2, D}), table_of_pages = g.input("ids", i32, {1, used});
+      const auto rows = [&](const value& x) { return slice(paged_rows(x, table_of_pages), 2, 0, S); };
+      g.output("out", contiguous(attention(g.input("Q", type, {1, 4, 3, D}), rows(k_pages), rows(v_pages), {.mask = causal_bottom_right(3, S)}).out));
+      const named_numbers r = run_on(g, CASE_DEVICE, {{"Q", Q}, {"K", K.to_dtype(type)}, {"V", V.to_dtype(type)}, {"ids", tensor::from<std::int32_t>(i32, {1, used}, ids)}});
+      const case_result contiguous_rows = attend(causal_bottom_right(3, S), Q, plain_k.to_dtype(type), plain_v.to_dtype(type), random_rows(4, 3, D, 4, type));
+      CHECK(r.at("out") == contiguous_rows.out);
+      for (const double x : contiguous_rows.out) CHECK(std::isfinite(x));
+    }
 }
 
 TEST_CASE("D4: one predicate says which tiles exist and which pairs count: an update of its table changes both at the next step") {

@@ -29,6 +29,9 @@ __device__ __forceinline__ long long index_max(long long a, long long b) { retur
 
 /// Struct `mask_arguments` and a function `bool name(b, h, q, kv, m)` that is true where the pair is kept.
 ///
+/// The text has four parts, so that a kernel computes once what pairs share: `name_of_head(b, h, m)`, `name_of_row(b, h, q, head, m)` and
+/// `name_of_column(b, h, kv, head, m)` return structs with what depends on the head, the row or the column alone and costs more than one
+/// or two operations; `name(b, h, q, kv, head, row, column, m)` does the rest. `row.each(f)` and `column.each(f)` map every value.
 /// All arithmetic has 64 bits. The same text compiles as CUDA and, with __device__ and __forceinline__ defined away, as C++.
 /// errors  E-EMIT-OP if the program holds real numbers, tensors or symbols other than b, h, q and kv
 std::string predicate_text(const program& p, const std::string& name);

@@ -69,6 +69,12 @@ class table_contents {
   /// Range of all values.
   const table_range& whole() const { return whole_; }
 
+  /// What `range` reads, for a copy of the table elsewhere: a flag a row that says whether it is sorted, and ranges of more and more of
+  /// each unsorted row, 2 * pyramid_leaves() a row; element n is over elements 2n and 2n + 1, a leaf over 16 values.
+  const std::vector<char>& sorted_rows() const { return sorted_; }
+  const std::vector<table_range>& pyramid() const { return pyramid_; }
+  index_t pyramid_leaves() const { return leaves_; }
+
  private:
   // A leaf of the pyramid covers this many values: an ordinary loop over 16 is as fast as four more levels.
   static constexpr index_t leaf_values = 16;

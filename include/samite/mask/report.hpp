@@ -21,7 +21,8 @@ struct mask_report {
   tile_counts tiles;            // over all batches and heads
   index_t maps = 1;             // maps that differ
   std::size_t bytes = 0;        // of the runs, both directions
-  std::size_t bit_bytes = 0;    // of one bit a pair for the undecided tiles of each map
+  index_t bit_tiles = 0;        // undecided tiles of each map whose bits are stored: equal ones once
+  std::size_t bit_bytes = 0;    // of one bit a pair for these
   double forward_flops = 0, backward_flops = 0;  // of kept pairs: 4 D and 10 D each
   std::vector<clause_report> clauses;
   std::string hint;             // empty if the tiles fit the mask well

@@ -3,6 +3,7 @@
 #include <samite/ir/bounds.hpp>
 #include <samite/ir/derivative.hpp>
 #include <samite/ir/ops.hpp>
+#include <samite/mask/bit_tiles.hpp>
 #include <samite/mask/count_kept.hpp>
 #include <samite/mask/report.hpp>
 
@@ -99,7 +100,10 @@ SAMITE_IMPL mask_report report(const any_mask& mask, const tile_options& sizes, 
   r.pairs = pairs;
   r.kept = count_kept(mask, sizes);
   r.tiles = {map.counts().empty * shared, map.counts().full * shared, map.counts().undecided * shared};
-  const __int128 bit_bytes = __int128(map.counts().undecided) * ((__int128(sizes.tile_q) * sizes.tile_k + 7) / 8);
+  // Of a map of more tiles than can be numbered, none is known to be equal.
+  constexpr index_t most_numbered = index_t(1) << 26;
+  r.bit_tiles = map.counts().undecided <= most_numbered ? index_t(number_bit_tiles(mask, map).distinct.size()) : map.counts().undecided;
+  const __int128 bit_bytes = __int128(r.bit_tiles) * ((__int128(sizes.tile_q) * sizes.tile_k + 7) / 8);
   if (bit_bytes > index_t(1) << 62)
     raise("E-MASK-TILE", "report: ", map.counts().undecided, " undecided tiles of ", sizes.tile_q, " x ", sizes.tile_k, " have more than 2^62 bytes of bits; use smaller tiles");
   r.bit_bytes = std::size_t(bit_bytes);
@@ -139,7 +143,7 @@ SAMITE_IMPL std::string to_text(const mask_report& r) {
   std::string text = concat_text(r.label, ": B ", r.sizes.B, ", H ", r.sizes.H, ", Q ", r.sizes.Q, ", K ", r.sizes.K, "\n  pairs      ", r.kept, " of ", r.pairs, " kept (",
                                  percent(double(r.kept), double(r.pairs)), ")\n  tiles      ", r.sizes.tile_q, " x ", r.sizes.tile_k, ": ", r.tiles.empty, " empty (", percent(double(r.tiles.empty), all),
                                  "), ", r.tiles.full, " full, ", r.tiles.undecided, " undecided\n  FLOPs      ", index_t(r.forward_flops), " forward, ", index_t(r.backward_flops),
-                                 " backward\n  memory     ", r.bytes, " bytes of runs in ", r.maps, r.maps == 1 ? " map" : " maps", ", ", r.bit_bytes, " bytes as bit tiles\n");
+                                 " backward\n  memory     ", r.bytes, " bytes of runs in ", r.maps, r.maps == 1 ? " map" : " maps", ", ", r.bit_bytes, " bytes of bits in ", r.bit_tiles, r.bit_tiles == 1 ? " tile\n" : " tiles\n");
   for (const clause_report& c : r.clauses) {
     text += concat_text("  clause     ", c.text, ": ");
     text += c.undecided_tiles == 0 ? std::string("decided in every listed tile\n") : concat_text("undecided in ", c.undecided_tiles, " tiles, first at q ", c.first_q, ", kv ", c.first_kv, "\n");

@@ -118,6 +118,7 @@ SAMITE_IMPL void detail::check_sizes(const char* call, const tile_options& s) {
     raise("E-MASK-TILE", call, ": sizes B ", s.B, ", H ", s.H, ", Q ", s.Q, ", K ", s.K, " must be at least 1, 1, 0, 0 and at most 2^40");
   if (s.tile_q < 1 || s.tile_k < 1 || s.tile_q > limit || s.tile_k > limit)
     raise("E-MASK-TILE", call, ": tiles of ", s.tile_q, " x ", s.tile_k, " rows and columns; both must be at least 1 and at most 2^40");
+  if (s.budget < 0) raise("E-MASK-TILE", call, ": a budget of ", s.budget, " verdicts a tile; it must be at least 0, which leaves every tile undecided that one verdict does not decide");
 }
 
 SAMITE_IMPL index_t detail::checked_pairs(const char* call, const tile_options& s) {

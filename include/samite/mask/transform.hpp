@@ -48,16 +48,27 @@ auto minus(L mask, R hidden) {
   return std::move(mask) && !std::move(hidden);
 }
 
-/// A range of indices, `end` excluded; empty if `end` does not pass `begin`.
+/// A range of indices, `end` excluded; empty if both are the same.
 struct index_range {
   scalar begin = 0;
   scalar end = 0;
 };
 
-/// The mask inside a range of queries and a range of keys; nothing is kept outside.
+namespace detail {
+inline void check_range(const char* axis, const index_range& range) {
+  if (range.end.value() < range.begin.value())
+    raise("E-MASK-RANGE", "restricted: the range of ", axis, " is {", range.begin.value(), ", ", range.end.value(), "} and ends before it begins; give {first, one past the last}, or the same number twice for an empty range");
+}
+}  // namespace detail
+
+/// The mask inside a range of queries and a range of keys; nothing is kept outside. The ends are run-time arguments: a range that later ends
+/// before it begins is empty.
+///
+/// errors  E-MASK-RANGE if a range ends before it begins
 template <predicate_expr E>
 auto restricted(E mask, index_range queries, index_range keys) {
   using namespace symbols;
+  detail::check_range("queries", queries), detail::check_range("keys", keys);
   return std::move(mask) && q >= queries.begin && q < queries.end && kv >= keys.begin && kv < keys.end;
 }
 

@@ -12,12 +12,18 @@ namespace samite {
 /// errors   E-MASK-TREE if the nodes are not in depth-first order
 std::vector<index_t> subtree_ends(const std::vector<index_t>& parents);
 
+namespace detail {
+void check_tree(const scalar& prefix, const table_ref& ends);
+}
+
 /// Tree verification: a drafted token sees the prefix, its ancestors and itself.
 ///
 /// Rows are the nodes; keys are `prefix` tokens and then the nodes, in depth-first order.
 /// prefix  tokens, a run-time argument;  ends [nodes] from `subtree_ends`
+/// errors  E-MASK-TREE if the prefix is negative, or `ends` are not the ends of subtrees (parents, for one, are not)
 inline auto tree(scalar prefix, table_ref ends) {
   using namespace symbols;
+  detail::check_tree(prefix, ends);
   const auto node = max(kv - prefix, 0);
   return kv < prefix || (node <= q && q < ends[node]);
 }

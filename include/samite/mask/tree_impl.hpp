@@ -22,4 +22,21 @@ SAMITE_IMPL std::vector<index_t> subtree_ends(const std::vector<index_t>& parent
   return ends;
 }
 
+SAMITE_IMPL void detail::check_tree(const scalar& prefix, const table_ref& ends) {
+  if (prefix.value() < 0) raise("E-MASK-TREE", "tree: the prefix is ", prefix.value(), " tokens; it must be at least 0");
+  if (ends.rank() != 1) raise("E-MASK-TREE", "tree: .ends has rank ", ends.rank(), " ", ends.dims(), "; expected one entry a node, from subtree_ends(parents)");
+  const auto contents = ends.contents();
+  const index_t count = index_t(contents->values().size());
+  std::vector<index_t> open;  // ends of the subtrees that hold the node
+  for (index_t node = 0; node < count; ++node) {
+    const index_t end = contents->values()[std::size_t(node)];
+    while (!open.empty() && open.back() <= node) open.pop_back();
+    const index_t limit = open.empty() ? count : open.back();
+    if (end <= node || end > limit)
+      raise("E-MASK-TREE", "tree: the subtree of node ", node, " ends at ", end, ", but it holds the node itself and ends with the subtree around it, so from ", node + 1, " to ", limit,
+            "; make .ends with subtree_ends(parents)");
+    open.push_back(end);
+  }
+}
+
 }  // namespace samite

@@ -5,7 +5,7 @@
 #include <map>
 
 #include <samite/ir/tile_bits.hpp>
-#include <samite/mask/tile_map.hpp>
+#include <samite/mask/bit_tiles.hpp>
 #include <samite/run/backend.hpp>
 #include <samite/runtime/thread_pool.hpp>
 
@@ -29,15 +29,18 @@ class attention_map {
  public:
   attention_map(const any_mask& mask, const tile_options& options) : tiles(mask, options), pairs_(mask.program()) {
     find_undecided();
+    bit_tiles stored = number_bit_tiles(mask, tiles);
     // Beyond 256 MiB of bits, tiles are evaluated when they are met.
-    if (columns_.size() * words_per_tile > std::size_t(1) << 25) return;
-    bits_.resize(columns_.size() * words_per_tile);
-    const std::size_t lists = starts_.size() - 1;
-    parallel_for(index_t(lists), [&](index_t list) {
-      if (starts_[std::size_t(list)] == starts_[std::size_t(list) + 1]) return;
+    if (stored.distinct.size() * words_per_tile > std::size_t(1) << 25) return;
+    numbers_ = std::move(stored.numbers);
+    bits_.resize(stored.distinct.size() * words_per_tile);
+    constexpr index_t at_once = 8;
+    parallel_for((index_t(stored.distinct.size()) + at_once - 1) / at_once, [&](index_t part) {
       tile_bits pairs = pairs_;
-      for (std::size_t t = starts_[std::size_t(list)]; t < starts_[std::size_t(list) + 1]; ++t)
-        evaluate(pairs, owner_[std::size_t(list) / std::size_t(tiles.q_tiles())], list % tiles.q_tiles(), columns_[t], bits_.data() + t * words_per_tile);
+      for (std::size_t t = std::size_t(part * at_once), end = std::min(stored.distinct.size(), std::size_t((part + 1) * at_once)); t < end; ++t) {
+        const bit_tiles::tile& tile = stored.distinct[t];
+        evaluate(pairs, {tile.b, tile.h}, tile.query_tile, tile.key_tile, bits_.data() + t * words_per_tile);
+      }
     });
   }
 
@@ -48,7 +51,8 @@ class attention_map {
     const std::size_t list = std::size_t(tiles.map_of(b, h) * tiles.q_tiles() + q_tile);
     if (!bits_.empty()) {
       const auto first = columns_.begin() + std::ptrdiff_t(starts_[list]), last = columns_.begin() + std::ptrdiff_t(starts_[list + 1]);
-      return bits_.data() + std::size_t(std::lower_bound(first, last, std::int32_t(k_tile)) - columns_.begin()) * words_per_tile;
+      const auto tile = std::lower_bound(first, last, std::int32_t(k_tile)) - columns_.begin();
+      return bits_.data() + std::size_t(numbers_[std::size_t(tile)]) * words_per_tile;
     }
     scratch.resize(words_per_tile);
     tile_bits pairs = pairs_;
@@ -88,6 +92,7 @@ class attention_map {
   std::vector<batch_head> owner_;      // a batch and head that each map serves
   std::vector<std::size_t> starts_;    // undecided tiles of list m * q_tiles + i are [starts[..], starts[.. + 1])
   std::vector<std::int32_t> columns_;  // their key tiles
+  std::vector<std::int32_t> numbers_;  // where their bits are; equal tiles have the same
   std::vector<std::uint64_t> bits_;
 };
 

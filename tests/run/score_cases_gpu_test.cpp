@@ -1,0 +1,6 @@
+// The cases of score functions on a GPU.
+#define CASE_DEVICE device::cuda()
+#define CASE_NEEDS SKIP_IF(!cuda_available(), cuda_missing_reason())
+#include <samite/runtime/cuda_driver.hpp>
+
+#include "score/score_cases.hpp"
