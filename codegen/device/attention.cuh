@@ -132,13 +132,14 @@ template <int Threads, class Real> __device__ inline Real block_sum(Real x) {
   return total;
 }
 
-// d_sink[h] = -sum over the head's rows of exp(sink - lse) * row_delta: the sink's weight, whose value is 0. A block a head.
-template <class Real> __device__ inline void sink_gradient(const attention_parameters& p, void* d_sink, Real unit) {
+// d_sink[h] = -sum over the head's rows of exp(sink - lse) * row_delta: the sink's weight, whose value is 0. A block a head;
+// row_lse and row_delta have `stride` rows a head.
+template <class Real> __device__ inline void sink_gradient(const attention_parameters& p, void* d_sink, Real unit, index stride) {
   const index h = blockIdx.x;
   const Real sink = static_cast<const Real*>(p.sink)[h];
   Real sum = 0;
   for (index i = threadIdx.x; i < p.batch * p.queries; i += 256) {
-    const index row = (i / p.queries * p.heads + h) * p.queries + i % p.queries;
+    const index row = (i / p.queries * p.heads + h) * stride + i % p.queries;
     sum -= real_exp(sink - static_cast<const Real*>(p.row_lse)[row] / unit) * static_cast<const Real*>(p.row_delta)[row];
   }
   sum = block_sum<256>(sum);

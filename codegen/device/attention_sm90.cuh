@@ -22,6 +22,7 @@ template <int D, int Dv> struct sm90_shape {
   static constexpr int rows = 64 * groups, threads = 128 * (groups + 1);
   static constexpr int keys = widest > 128 ? 64 : 128;  // a tile
   static constexpr int buffers = widest > 128 ? 1 : 2;  // of Q
+  static constexpr bool one_loop = widest > 128;        // for tiles that hide pairs and tiles that don't: faster there
   static constexpr int loader_registers = groups == 3 ? 32 : 40, registers = groups == 3 ? 160 : 232;
   static constexpr int query_bytes = rows * widest * 2, key_bytes = keys * D * 2, value_bytes = keys * Dv * 2;
 };
@@ -35,6 +36,7 @@ struct sm90_lists {
   const uint2* bits;              // [bit tiles][2 * rows threads]: the thread's first and second row
   index section;                  // heads whose keys and values stay in the L2 together
   u32* counter;                   // [2]: items fetched, blocks at their end; both 0 between launches
+  const i32* order;               // [lists]: the tiles of a head that lists are for, the longest list first; or null: the last first
 };
 struct sm90_parameters {
   tensor_map Q, K, V;
@@ -42,14 +44,14 @@ struct sm90_parameters {
   sm90_lists lists;
 };
 
-// Heads of a section follow one another at the same tile, the last tile first: causal masks give it the most work, and the blocks that
+// Heads of a section follow one another at the same rank in the order of their tiles, so that long lists come first and the blocks that
 // run at one time share keys in the L2. Items fit 32 bits.
 struct item_place {
-  i32 b, h, tile;
+  i32 b, h, rank;
   __device__ item_place(const sm90_parameters& a, i32 item, i32 tiles) {
     const i32 all = i32(a.p.heads * a.p.batch), in_section = i32(a.lists.section), section = item / (in_section * tiles), first = section * in_section;
     const i32 heads = all - first < in_section ? all - first : in_section, rest = item - first * tiles, head = first + rest % heads;
-    tile = tiles - 1 - rest / heads;
+    rank = rest / heads;
     h = head % i32(a.p.heads), b = head / i32(a.p.heads);
   }
 };
@@ -69,7 +71,7 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
   const u32 Qs = (shared_address(shared) + 1023) & ~1023u, Ks = Qs + shape::buffers * shape::query_bytes, Vs = Ks + 2 * shape::key_bytes;
   const u32 query_full = Vs + 2 * shape::value_bytes, query_empty = query_full + 16, key_full = query_full + 32, key_empty = query_full + 48, value_full = query_full + 64, value_empty = query_full + 80;
   const u32 tile_of = query_full + 96;   // [2 stages][key tile, bit tile or -1]
-  const u32 item_of = query_full + 112;  // [2 buffers][item or -1 for the end, its tiles]
+  const u32 item_of = query_full + 112;  // [2 buffers][item or -1 for the end, its tiles, its query tile, tiles that hide pairs]
 
   const i32 query_tiles = i32((p.queries + shape::rows - 1) / shape::rows), items = query_tiles * i32(p.heads * p.batch);
   if (threadIdx.x == 0) {
@@ -93,37 +95,50 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
       barrier_wait(query_empty + 8 * buffer(), (started / shape::buffers & 1) ^ 1);
       if (item >= items) break;
       const item_place at(a, item, query_tiles);
-      const i64* begin = a.lists.begin + at.b * a.lists.batch_lists + at.h * a.lists.head_lists + at.tile;
+      const index list = at.b * a.lists.batch_lists + at.h * a.lists.head_lists;
+      const i32 query_tile = a.lists.order != nullptr ? a.lists.order[list + at.rank] : query_tiles - 1 - at.rank;
+      const i64* begin = a.lists.begin + list + query_tile;
       i32 run = i32(begin[0]);
       const i32 end = i32(begin[1]);
-      i32 tiles = 0;
+      // Tiles that hide pairs come first, so that the loop over the others has no code for hiding. The last tile of keys hides what is past
+      // the end.
+      const i32 whole = p.keys % keys != 0 ? i32(p.keys / keys) : 0x7fffffff;  // tiles before one that is cut
+      i32 tiles = 0, hiding = 0;
 #pragma unroll 1
-      for (i32 r = run; r < end; ++r) tiles += a.lists.runs[r].last - a.lists.runs[r].first;
-      store_shared(item_of + 8 * buffer(), item, tiles);
+      for (i32 r = run; r < end; ++r) {
+        const tile_run here = a.lists.runs[r];
+        tiles += here.last - here.first;
+        hiding += here.bits >= 0 ? here.last - here.first : here.last > whole ? 1 : 0;
+      }
+      store_shared(item_of + 16 * buffer(), item, tiles), store_shared(item_of + 16 * buffer() + 8, query_tile, hiding);
       barrier_expect(query_full + 8 * buffer(), shape::rows * D * 2);
 #pragma unroll 1
-      for (int c = 0; c < D / 64; ++c) copy_box(Qs + buffer() * shape::query_bytes + c * query_chunk, a.Q, query_full + 8 * buffer(), c * 64, at.tile * shape::rows, at.h, at.b);
+      for (int c = 0; c < D / 64; ++c) copy_box(Qs + buffer() * shape::query_bytes + c * query_chunk, a.Q, query_full + 8 * buffer(), c * 64, query_tile * shape::rows, at.h, at.b);
       const i32 g = at.h / i32(p.heads / p.key_heads);
 #pragma unroll 1
-      for (; run < end; ++run) {
-        const tile_run r = a.lists.runs[run];
-        const i32 none = -0x7fffffff, bits = r.bits < 0 ? none : r.bits - r.first;
+      for (int pass = hiding > 0 ? 0 : 1; pass < (hiding < tiles ? 2 : 1); ++pass)
 #pragma unroll 1
-        for (i32 tile = r.first; tile < r.last; ++tile, ++loaded) {
-          const u32 stage = loaded & 1, parity = (loaded / 2 & 1) ^ 1;
-          barrier_wait(key_empty + 8 * stage, parity);
-          store_shared(tile_of + 8 * stage, tile, bits == none ? -1 : bits + tile);
-          barrier_expect(key_full + 8 * stage, shape::key_bytes);
+        for (i32 at_run = run; at_run < end; ++at_run) {
+          const tile_run r = a.lists.runs[at_run];
+          const bool decided = r.bits < 0;
+          // A run of whole tiles may end with the cut one.
+          const i32 first = pass == 0 && decided ? (r.last > whole ? whole : r.last) : r.first, last = pass == 0 ? r.last : !decided ? r.first : r.last > whole ? whole : r.last;
 #pragma unroll 1
-          for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * shape::key_bytes + c * key_chunk, a.K, key_full + 8 * stage, c * 64, tile * keys, g, at.b);
-          barrier_wait(value_empty + 8 * stage, parity);
-          barrier_expect(value_full + 8 * stage, shape::value_bytes);
+          for (i32 tile = first; tile < last; ++tile, ++loaded) {
+            const u32 stage = loaded & 1, parity = (loaded / 2 & 1) ^ 1;
+            barrier_wait(key_empty + 8 * stage, parity);
+            store_shared(tile_of + 8 * stage, tile, decided ? -1 : r.bits + (tile - r.first));
+            barrier_expect(key_full + 8 * stage, shape::key_bytes);
 #pragma unroll 1
-          for (int c = 0; c < Dv / 64; ++c) copy_box(Vs + stage * shape::value_bytes + c * key_chunk, a.V, value_full + 8 * stage, c * 64, tile * keys, g, at.b);
+            for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * shape::key_bytes + c * key_chunk, a.K, key_full + 8 * stage, c * 64, tile * keys, g, at.b);
+            barrier_wait(value_empty + 8 * stage, parity);
+            barrier_expect(value_full + 8 * stage, shape::value_bytes);
+#pragma unroll 1
+            for (int c = 0; c < Dv / 64; ++c) copy_box(Vs + stage * shape::value_bytes + c * key_chunk, a.V, value_full + 8 * stage, c * 64, tile * keys, g, at.b);
+          }
         }
-      }
     }
-    store_shared(item_of + 8 * buffer(), -1, 0);
+    store_shared(item_of + 16 * buffer(), -1, 0);
     barrier_arrive(query_full + 8 * buffer());
     // The last block to get here leaves the counters as the next launch wants them: every block has fetched its last item.
     if (atomicAdd(a.lists.counter + 1, 1u) == gridDim.x - 1) a.lists.counter[0] = 0, a.lists.counter[1] = 0;
@@ -161,8 +176,7 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
     const int2 tile = load_shared(tile_of + 8 * stage);
     key_tile = tile.x, bit_tile = tile.y;
   };
-  // Hides pairs, and turns scores into weights relative to the row's new maximum.
-  const auto softmax = [&]() __attribute__((always_inline)) {
+  const auto hide = [&]() __attribute__((always_inline)) {
     if (bit_tile >= 0 || (tail != 0 && key_tile == last_tile)) {
       uint2 bits = {~0u, ~0u};
       if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * (2 * shape::rows) + part * 128 + threadIdx.x % 128];
@@ -178,6 +192,9 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
           x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
         }
     }
+  };
+  // Turns scores into weights relative to the row's new maximum.
+  const auto softmax = [&]() __attribute__((always_inline)) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float tops[4] = {largest[r], -infinity(), -infinity(), -infinity()};  // chains that don't wait for one another
@@ -204,10 +221,36 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
     for (int i = 0; i < columns; i += 2) weights[i / 2] = storage<T>::pair(s[i], s[i + 1]);
   };
 
+  // One more tile: its scores, and beside their softmax the weighted values of the tile before.
+  const auto visit = [&](bool hides) __attribute__((always_inline)) {
+    barrier_wait(key_full + 8 * stage, parity);
+    next_tile();
+    pin(s);
+    products_begin();
+    scores();
+    barrier_wait(value_full + 8 * value_stage, value_parity);
+    pin(o);
+    products_begin();
+    weighted();
+    products_wait<1>();
+    pin(s);
+    if (first_thread) barrier_arrive(key_empty + 8 * stage);
+    next_stage(stage, parity);
+    if (hides) hide();
+    softmax();
+    products_wait<0>();
+    pin(o);
+    if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+    next_stage(value_stage, value_parity);
+    pack();
+#pragma unroll
+    for (int i = 0; i < values; ++i) o[i] *= rescale[i % 4 / 2];
+  };
+
   for (;;) {
     barrier_wait(query_full + 8 * buffer, buffer_parity);
-    const int2 work = load_shared(item_of + 8 * buffer);
-    const i32 item = work.x, tiles = work.y;
+    const int2 work = load_shared(item_of + 16 * buffer);
+    const i32 item = work.x, tiles = work.y, first_query = load_shared(item_of + 16 * buffer + 8).x * shape::rows + part * 64, hiding = load_shared(item_of + 16 * buffer + 8).y;
     if (item < 0) break;
     query = all_queries + buffer * (shape::query_bytes / 16);
     largest[0] = largest[1] = -infinity(), total[0] = total[1] = 0;
@@ -223,31 +266,12 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
       pin(s);
       if (first_thread) barrier_arrive(key_empty + 8 * stage);
       next_stage(stage, parity);
+      hide();
       softmax();
       pack();
-      for (i32 visited = 1; visited < tiles; ++visited) {
-        barrier_wait(key_full + 8 * stage, parity);
-        next_tile();
-        pin(s);
-        products_begin();
-        scores();
-        barrier_wait(value_full + 8 * value_stage, value_parity);
-        pin(o);
-        products_begin();
-        weighted();
-        products_wait<1>();
-        pin(s);
-        if (first_thread) barrier_arrive(key_empty + 8 * stage);
-        next_stage(stage, parity);
-        softmax();
-        products_wait<0>();
-        pin(o);
-        if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
-        next_stage(value_stage, value_parity);
-        pack();
-#pragma unroll
-        for (int i = 0; i < values; ++i) o[i] *= rescale[i % 4 / 2];
-      }
+      i32 visited = 1;
+      for (const i32 end = shape::one_loop ? tiles : hiding; visited < end; ++visited) visit(true);
+      for (; visited < tiles; ++visited) visit(false);
       barrier_wait(value_full + 8 * value_stage, value_parity);
       pin(o);
       products_begin();
@@ -259,8 +283,7 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
     }
 
     // O goes over this warpgroup's rows of Q, in chunks of 64 columns as Q is, then in whole rows to global memory.
-    const item_place at(a, item, query_tiles);
-    const i32 first_query = at.tile * shape::rows + part * 64;
+    const item_place at(a, item, query_tiles);  // once more, or registers run out
     const u32 staged = Qs + buffer * shape::query_bytes + part * 64 * 128;
     float factor[2];
 #pragma unroll

@@ -39,6 +39,16 @@ __device__ inline uint4 load_shared_16(u32 address) {
   return x;
 }
 
+__device__ inline float2 load_shared_pair(u32 address) {
+  float2 x;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
+  return x;
+}
+// Four 8x8 blocks of 16-bit elements, transposed: lane 8 i + j has the address of row j of block i, x[i] this lane's two elements of block i.
+__device__ inline void store_transposed(u32 address, const u32* x) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
+}
+
 // ---- tensor copies -------------------------------------------------------------------------------------------------------------
 
 struct alignas(64) tensor_map {
@@ -52,6 +62,14 @@ __device__ inline void copy_box(u32 to, const tensor_map& map, u32 barrier, i32 
                : "memory");
 }
 
+// `bytes` at a multiple of 16 bytes, as many as 16 divides. One thread.
+__device__ inline void copy_bytes(u32 to, const void* from, u32 bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+}
+__device__ inline void add_global(float* to, float a, float b, float c, float d) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+}
+
 // What this thread read and wrote in shared memory comes before the copies that a barrier lets follow.
 __device__ inline void copies_follow() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -59,7 +77,8 @@ __device__ inline void copies_follow() { asm volatile("fence.proxy.async.shared:
 
 template <int Count> __device__ inline void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count)); }
 template <int Count> __device__ inline void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count)); }
-__device__ inline void warpgroup_sync(int name) { asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory"); }
+__device__ inline void block_sync(int name, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory"); }
+__device__ inline void warpgroup_sync(int name) { block_sync(name, 128); }
 
 // 2^x, with 2^-inf = 0; relative error 2^-22.
 __device__ inline float power_of_2(float x) {
@@ -84,8 +103,8 @@ __device__ inline u64 operand(u32 tile, u32 lead) {
   return u64((tile & 0x3ffff) >> 4) | u64(lead >> 4) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
 }
 
-// c[64, 8 N'] (+)= a b for 16 steps of k. In `product`, a and b are descriptors and both are K-major; in `product_columns`, a are
-// registers and b has the steps of k as rows.
+// c[64, 8 N'] (+)= a b for 16 steps of k. In `product`, a and b are descriptors and both are K-major; in `product_by_columns` b has the
+// steps of k as rows; so it has in `product_columns`, where a are registers.
 template <class T, int N> struct warpgroup_product;
 
 // Registers by number, and the accumulators that they are.
@@ -100,13 +119,15 @@ template <class T, int N> struct warpgroup_product;
 #define SAMITE_SUMS_128 SAMITE_SUMS_96, SAMITE_SUMS_8(96), SAMITE_SUMS_8(104), SAMITE_SUMS_8(112), SAMITE_SUMS_8(120)
 
 // The numbers behind the accumulators are those of the other operands.
-#define SAMITE_PRODUCT(T, N, COUNT, A, B, ADD)                                                                    \
-  static __device__ inline void product(float (&c)[COUNT], u64 a, u64 b, int add) {                               \
+#define SAMITE_PRODUCT(T, N, COUNT, A, B, ADD) SAMITE_PRODUCT_AS(product, "0", T, N, COUNT, A, B, ADD)
+#define SAMITE_PRODUCT_BY_COLUMNS(T, N, COUNT, A, B, ADD) SAMITE_PRODUCT_AS(product_by_columns, "1", T, N, COUNT, A, B, ADD)
+#define SAMITE_PRODUCT_AS(NAME, ROWS, T, N, COUNT, A, B, ADD)                                                     \
+  static __device__ inline void NAME(float (&c)[COUNT], u64 a, u64 b, int add) {                                  \
     asm volatile(                                                                                                 \
         "{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\n"                                                         \
         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " "                                           \
         "{" SAMITE_REGISTERS_##COUNT "}, "                                                                        \
-        A ", " B ", p, 1, 1, 0, 0;\n}"                                                                            \
+        A ", " B ", p, 1, 1, 0, " ROWS ";\n}"                                                                     \
         : SAMITE_SUMS_##COUNT                                                                                     \
         : "l"(a), "l"(b), "r"(add));                                                                              \
   }
@@ -122,6 +143,7 @@ template <class T, int N> struct warpgroup_product;
 #define SAMITE_PRODUCTS(T)                                                                                        \
   template <> struct warpgroup_product<T, 64> {                                                                   \
     SAMITE_PRODUCT(T, 64, 32, "%32", "%33", "%34")                                                                \
+    SAMITE_PRODUCT_BY_COLUMNS(T, 64, 32, "%32", "%33", "%34")                                                     \
     SAMITE_PRODUCT_COLUMNS(T, 64, 32, "%32, %33, %34, %35", "%36")                                                \
   };                                                                                                              \
   template <> struct warpgroup_product<T, 128> {                                                                  \

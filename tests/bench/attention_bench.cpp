@@ -1,4 +1,4 @@
-// Attention on a GPU, forward: milliseconds and TFLOP/s on kept pairs as JSON lines in the schema of docs/benchmarks.md. Each output
+// Attention on a GPU, forward and backward: milliseconds and TFLOP/s on kept pairs as JSON lines in the schema of docs/benchmarks.md. Each output
 // is checked on sampled rows against sums in double. Dates and commits come from BENCH_DATE and BENCH_COMMIT; the peers are timed
 // by tests/bench/attention_peers.py on the same masks.
 #include <algorithm>
@@ -68,16 +68,20 @@ tensor normal(extents dims, std::uint32_t purpose) {
   return t;
 }
 
+// A row of bf16 numbers.
+struct half_row {
+  const std::uint16_t* row;
+  half_row(const bench_case& c, const tensor& t, index_t number) : row(reinterpret_cast<const std::uint16_t*>(t.raw()) + number * c.D) {}
+  double operator()(index_t d) const {
+    const std::uint32_t bits = std::uint32_t(row[d]) << 16;
+    float x;
+    std::memcpy(&x, &bits, 4);
+    return double(x);
+  }
+};
+
 double worst_error(const bench_case& c, const tensor& Q, const tensor& K, const tensor& V, const tensor& out) {
-  const auto at = [&](const tensor& t, index_t row_number) {
-    const std::uint16_t* row = reinterpret_cast<const std::uint16_t*>(t.raw()) + row_number * c.D;
-    return [row](index_t d) {
-      const std::uint32_t bits = std::uint32_t(row[d]) << 16;
-      float x;
-      std::memcpy(&x, &bits, 4);
-      return double(x);
-    };
-  };
+  const auto at = [&](const tensor& t, index_t number) { return half_row(c, t, number); };
   double worst = 0;
   for (index_t i = 0; i < 12; ++i) {
     const index_t b = i % c.B, h = (i * 5) % c.H, q = i == 0 ? c.Q - 1 : (i * 7919 + 13) % c.Q;
@@ -104,34 +108,105 @@ double worst_error(const bench_case& c, const tensor& Q, const tensor& K, const 
   return worst;
 }
 
-void run_case(const bench_case& c) {
-  graph g;
-  const value q = g.input("Q", bf16, {c.B, c.H, c.Q, c.D}), k = g.input("K", bf16, {c.B, c.G, c.K, c.D}), v = g.input("V", bf16, {c.B, c.G, c.K, c.D});
-  g.output("out", transpose(attention(q, k, v, {.mask = c.mask}).out, {0, 2, 1, 3}));  // stored token-major
-  executor run(make_plan(g, device::cuda()));
-  const tensor Q = normal({c.B, c.H, c.Q, c.D}, 1), K = normal({c.B, c.G, c.K, c.D}, 2), V = normal({c.B, c.G, c.K, c.D}, 3);
-  for (const auto& [name, t] : {std::pair{"Q", Q}, {"K", K}, {"V", V}}) {
-    tensor moved = run.device_backend().make_tensor(bf16, t.dims());
-    moved.copy_from(t);
-    run.bind(name, moved);
+// Sampled rows of dQ, dK and dV, relative to the largest number of the row.
+double worst_gradient_error(const bench_case& c, const tensor& Q, const tensor& K, const tensor& V, const tensor& out, const tensor& lse, const tensor& d_out, const tensor (&found)[3]) {
+  const double scale = 1 / std::sqrt(double(c.D));
+  const auto dot = [&](const half_row& x, const half_row& y) {
+    double sum = 0;
+    for (index_t d = 0; d < c.D; ++d) sum += x(d) * y(d);
+    return sum;
+  };
+  // P and dS of a pair.
+  const auto pair = [&](index_t head, index_t key_head, index_t q, index_t k) {
+    const index_t row = head * c.Q + q, token_row = (head / c.H * c.Q + q) * c.H + head % c.H;
+    const half_row d = half_row(c, d_out, token_row);
+    const double P = std::exp(dot(half_row(c, Q, row), half_row(c, K, key_head * c.K + k)) * scale - double(lse.values<float>()[std::size_t(row)]));
+    return std::pair{P, P * (dot(d, half_row(c, V, key_head * c.K + k)) - dot(d, half_row(c, out, token_row)))};
+  };
+  double worst = 0;
+  const auto compare = [&](const half_row& given, const std::vector<double>& right) {
+    double top = 0, error = 0;
+    for (index_t d = 0; d < c.D; ++d) top = std::max(top, std::fabs(right[std::size_t(d)])), error = std::max(error, std::fabs(given(d) - right[std::size_t(d)]));
+    worst = std::max(worst, top > 0 ? error / top : error);
+  };
+  for (index_t i = 0; i < 4; ++i) {
+    const index_t group = c.H / c.G, head = (i * 5) % (c.B * c.H), key_head = head / c.H * c.G + head % c.H / group, q = i == 0 ? c.Q - 1 : (i * 7919 + 13) % c.Q, k = i == 0 ? 0 : (i * 6151 + 7) % c.K;
+    std::vector<double> dQ(std::size_t(c.D), 0.0), dK = dQ, dV = dQ;
+    for (index_t j = 0; j < c.K; ++j)
+      if (c.keeps(q, j)) {
+        const double dS = pair(head, key_head, q, j).second * scale;
+        for (index_t d = 0; d < c.D; ++d) dQ[std::size_t(d)] += dS * half_row(c, K, key_head * c.K + j)(d);
+      }
+    compare(half_row(c, found[0], head * c.Q + q), dQ);
+    for (index_t h = head / group * group; h < head / group * group + group; ++h)
+      for (index_t j = 0; j < c.Q; ++j)
+        if (c.keeps(j, k)) {
+          const auto [P, dS] = pair(h, key_head, j, k);
+          for (index_t d = 0; d < c.D; ++d) dK[std::size_t(d)] += dS * scale * half_row(c, Q, h * c.Q + j)(d), dV[std::size_t(d)] += P * half_row(c, d_out, (h / c.H * c.Q + j) * c.H + h % c.H)(d);
+        }
+    compare(half_row(c, found[1], key_head * c.K + k), dK), compare(half_row(c, found[2], key_head * c.K + k), dV);
   }
-  run.step();
-  run.synchronize();
-  const tensor out = run.output("out");
-  const double error = worst_error(c, Q, K, V, out);
-  const double pairs = double(count_kept(c.mask, {.B = 1, .H = 1, .Q = c.Q, .K = c.K})) * double(c.B * c.H);
+  return worst;
+}
+
+void print(const bench_case& c, const char* pass, double products, executor& run, double error) {
+  const double pairs = double(count_kept(c.mask, {.B = 1, .H = 1, .Q = c.Q, .K = c.K})) * double(c.B * c.H), flops = 2 * products * double(c.D) * pairs;
   const double ms = burst(run), steady = sustained(run, ms);
   const char *date = std::getenv("BENCH_DATE"), *commit = std::getenv("BENCH_COMMIT");
-  std::printf("{\"bench\":\"attention\",\"case\":\"%s\",\"pass\":\"forward\",\"ms\":%.4f,\"ms_sustained\":%.4f,\"tflops_kept\":%.1f,\"tflops_kept_sustained\":%.1f,\"worst_error\":%.5f,\"date\":\"%s\","
+  std::printf("{\"bench\":\"attention\",\"case\":\"%s\",\"pass\":\"%s\",\"ms\":%.4f,\"ms_sustained\":%.4f,\"tflops_kept\":%.1f,\"tflops_kept_sustained\":%.1f,\"worst_error\":%.5f,\"date\":\"%s\","
               "\"command\":\"attention_bench\",\"commit\":\"%s\"}\n",
-              c.name, ms, steady, 4 * double(c.D) * pairs / ms / 1e9, 4 * double(c.D) * pairs / steady / 1e9, error, date ? date : "", commit ? commit : "");
+              c.name, pass, ms, steady, flops / ms / 1e9, flops / steady / 1e9, error, date ? date : "", commit ? commit : "");
   std::fflush(stdout);
+}
+
+tensor on_device(executor& run, const tensor& t) {
+  tensor moved = run.device_backend().make_tensor(t.type(), t.dims());
+  moved.copy_from(t);
+  return moved;
+}
+
+void run_case(const bench_case& c, bool forward, bool backward) {
+  const extents queries{c.B, c.H, c.Q, c.D}, keys{c.B, c.G, c.K, c.D};
+  const shape query_shape{c.B, c.H, c.Q, c.D}, key_shape{c.B, c.G, c.K, c.D};
+  const tensor Q = normal(queries, 1), K = normal(keys, 2), V = normal(keys, 3), d_out = normal({c.B, c.Q, c.H, c.D}, 4);
+  graph g;
+  const attention_result a = attention(g.input("Q", bf16, query_shape), g.input("K", bf16, key_shape), g.input("V", bf16, key_shape), {.mask = c.mask});
+  g.output("out", transpose(a.out, {0, 2, 1, 3})), g.output("lse", a.lse);  // stored token-major
+  executor run(make_plan(g, device::cuda()));
+  for (const auto& [name, t] : {std::pair{"Q", Q}, {"K", K}, {"V", V}}) run.bind(name, on_device(run, t));
+  run.step();
+  run.synchronize();
+  const tensor out = run.output("out"), lse = run.output("lse");
+  if (forward) print(c, "forward", 2, run, worst_error(c, Q, K, V, out));
+  if (!backward) return;
+
+  graph gradients;  // the backward pass alone
+  std::vector<value> inputs;
+  for (const char* name : {"Q", "K", "V", "out", "lse", "d_out"}) {
+    const bool key = name[0] == 'K' || name[0] == 'V', row = name[0] == 'l';
+    const bool token_major = name[0] == 'o' || name[0] == 'd';
+    const value in = gradients.input(name, row ? f32 : bf16, key ? key_shape : row ? shape{c.B, c.H, c.Q, 1} : token_major ? shape{c.B, c.Q, c.H, c.D} : query_shape);
+    inputs.push_back(token_major ? transpose(in, {0, 2, 1, 3}) : in);
+  }
+  std::vector<value_info> made;
+  for (int i = 0; i < 3; ++i) made.push_back(gradients.info(value_ref{inputs[std::size_t(i)].node(), inputs[std::size_t(i)].output()}));
+  const std::vector<value> d = gradients.add(attention_gradient_node{*g.node(a.out.node()).as<attention_node>(), false}, inputs, made, "backward");
+  const char* names[] = {"dQ", "dK", "dV"};
+  for (int i = 0; i < 3; ++i) gradients.output(names[i], d[std::size_t(i)]);
+  executor back(make_plan(gradients, device::cuda()));
+  for (const auto& [name, t] : {std::pair{"Q", Q}, {"K", K}, {"V", V}, {"out", out}, {"lse", lse}, {"d_out", d_out}}) back.bind(name, on_device(back, t));
+  back.step();
+  back.synchronize();
+  const tensor found[3] = {back.output("dQ"), back.output("dK"), back.output("dV")};
+  print(c, "backward", 5, back, worst_gradient_error(c, Q, K, V, out, lse, d_out, found));
 }
 
 }  // namespace
 
-int main() {
+// attention_bench [forward|backward [words that a case's name begins with]]
+int main(int arguments, char** argument) {
   if (!cuda_available()) return 77;
+  const std::string pass = arguments > 1 ? argument[1] : "", begin = arguments > 2 ? argument[2] : "";
   using namespace symbols;
   const auto lower = [](index_t q, index_t kv) { return kv <= q; };
   const auto all = [](index_t, index_t) { return true; };
@@ -165,5 +240,6 @@ int main() {
       {"DFlash 512x16 S8192 B1 H32/8 D128 one document", 1, 32, 8, S, 2 * S, 128, dflash(false, 0), drafts(false, 0)},
       {"DFlash 512x16 S8192 B1 H32/8 D128 one document window 2048", 1, 32, 8, S, 2 * S, 128, dflash(false, 2048), drafts(false, 2048)},
   };
-  for (const bench_case& c : cases) run_case(c);
+  for (const bench_case& c : cases)
+    if (std::string(c.name).starts_with(begin)) run_case(c, pass != "backward", pass != "forward");
 }

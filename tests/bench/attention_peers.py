@@ -2,19 +2,23 @@
 """Times what a user would pick instead of samite's attention on the cases of tests/bench/attention_bench.cpp: one JSON object a line.
 
 SDPA with the cuDNN and flash backends on dense cases, FlexAttention (compiled) under masks. Burst: 40 ms idle, one untimed call, two timed,
-median of five; sustained: after 0.2 s of calls.
+median of five; sustained: after 0.2 s of calls. An argument `forward` or `backward` leaves the other pass out.
 """
 import json
 import statistics
+import sys
 import time
 
 import torch
+import torch._functorch.config
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 device = "cuda"
+passes = sys.argv[1] if len(sys.argv) > 1 else ""
 torch.manual_seed(0)
+torch._functorch.config.donated_buffer = False  # a compiled backward pass is run more than once
 
 
 def timed(fn, n):
@@ -45,10 +49,22 @@ def sustained(fn, one):
     return timed(fn, int(350 / one) + 1)
 
 
-def report(case, peer, fn):
-    with torch.no_grad():
-        ms = burst(fn)
-        print(json.dumps({"bench": "attention", "case": case, "pass": "forward", "peer": peer, "ms": round(ms, 4), "ms_sustained": round(sustained(fn, ms), 4)}), flush=True)
+def report(case, peer, fn, q, k, v):
+    def row(name, step):
+        ms = burst(step)
+        print(json.dumps({"bench": "attention", "case": case, "pass": name, "peer": peer, "ms": round(ms, 4), "ms_sustained": round(sustained(step, ms), 4)}), flush=True)
+
+    if passes != "backward":
+        with torch.no_grad():
+            row("forward", fn)
+    if passes != "forward":
+        for t in (q, k, v):
+            t.requires_grad_(True)
+        out = fn()
+        d_out = torch.randn_like(out)
+        row("backward", lambda: torch.autograd.grad(out, (q, k, v), d_out, retain_graph=True))
+        for t in (q, k, v):
+            t.requires_grad_(False)
 
 
 def tensors(B, H, G, Q, K, D):
@@ -63,7 +79,7 @@ def dense():
         q, k, v = tensors(B, H, H, S, S, D)
         for peer, backend in (("sdpa-cudnn", SDPBackend.CUDNN_ATTENTION), ("sdpa-flash", SDPBackend.FLASH_ATTENTION)):
             with sdpa_kernel(backend):
-                report(case, peer, lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal))
+                report(case, peer, lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal), q, k, v)
 
 
 def sparse():
@@ -93,7 +109,7 @@ def sparse():
     for case, H, G, K, mask in cases:
         q, k, v = tensors(1, H, G, S, K, 128)
         block_mask = make_mask(mask, None, None, S, K, device=device)
-        report(case, "flex", lambda: compiled(q, k, v, block_mask=block_mask, enable_gqa=H != G))
+        report(case, "flex", lambda: compiled(q, k, v, block_mask=block_mask, enable_gqa=H != G), q, k, v)
 
 
 dense()

@@ -101,6 +101,32 @@ TEST_CASE("the forward kernels for sm_90a compile without a spill, a serialised 
   for (const char* arch : {"sm_80", "sm_90a"}) CHECK(spills_of(emit_attention_bits(mask.program(), 128, 128), arch) == "");
 }
 
+TEST_CASE("the gradient kernels for sm_90a compile without a spill, a serialised product or a mistaken size") {
+  SKIP_IF(!nvrtc_available(), nvrtc_missing_reason());
+  const any_mask mask = sample_mask();
+  for (const auto& [type, head, value] : {std::tuple<dtype, index_t, index_t>{bf16, 128, 128}, {f16, 64, 64}, {f16, 64, 128}, {bf16, 256, 256}, {bf16, 192, 128}}) {
+    const attention_kernel_options o{type, head, value, nullptr};
+    const index_t channels = head;
+    CAPTURE(channels);
+    for (const bool fused : {false, true}) {
+      if (fused && !fuses_sm90_gradient(o)) continue;
+      kernel_text kernel = emit_attention_sm90_gradient(o, fused);
+      const std::string dims = concat_text("<", head, ", ", value);
+      const attention_launch queries = attention_sm90_query_gradient_launch(o);
+      CHECK(queries.shared_bytes <= 232448);
+      kernel.text += concat_text("static_assert(samite::sm90_query_gradient_bytes", dims, "> == ", queries.shared_bytes, " && samite::sm90_gradient_shape", dims, ">::queries == ", attention_sm90_gradient_queries(o),
+                                 " && samite::sm90_gradient_shape", dims, ">::key_step == ", attention_sm90_gradient_keys(o), ");\n");
+      for (const sm90_gradient what : sm90_key_gradients(o, fused)) {
+        const attention_launch keys = attention_sm90_key_gradient_launch(o, what);
+        CHECK(keys.shared_bytes <= 232448);
+        kernel.text += concat_text("static_assert(samite::sm90_key_gradient_shape", dims, ", samite::gradient_of(", int(what), ")>::shared_bytes == ", keys.shared_bytes, ");\n");
+      }
+      CHECK(spills_of(kernel, "sm_90a") == "");
+    }
+  }
+  CHECK(spills_of(emit_attention_bits(mask.program(), 128, 64, true), "sm_90a") == "");
+}
+
 TEST_CASE("attention kernels with score functions compile for every served architecture without a spill") {
   SKIP_IF(!nvrtc_available(), nvrtc_missing_reason());
   using namespace symbols;

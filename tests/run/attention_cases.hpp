@@ -395,12 +395,13 @@ TEST_CASE("G8: the LSE is a natural logarithm") {
   for (double x : probe(any_mask(), 64, 64).lse) CHECK(x == doctest::Approx(4.158883).epsilon(1e-6));
 }
 
-TEST_CASE("J1: the backward pass gives the same bytes in every run") {
+TEST_CASE("J1: the backward pass gives the same bytes in every run, where SAMITE_DETERMINISTIC asks for it") {
   CASE_NEEDS;
-  std::vector<index_t> ids(150);
+  const set_variable repeat("SAMITE_DETERMINISTIC", "1");
+  std::vector<index_t> ids(600);
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = index_t(i) / 64;
   for (const any_mask& mask : {any_mask(causal()), any_mask(causal() && window(30)), any_mask(document(table(ids)))}) {
-    const tensor Q = random_tensor(bf16, {1, 4, 150, 32}, 1), K = random_tensor(bf16, {1, 2, 150, 32}, 2), V = random_tensor(bf16, {1, 2, 150, 32}, 3), d = random_tensor(bf16, {1, 4, 150, 32}, 4);
+    const tensor Q = random_tensor(bf16, {1, 4, 600, 32}, 1), K = random_tensor(bf16, {1, 2, 600, 32}, 2), V = random_tensor(bf16, {1, 2, 600, 32}, 3), d = random_tensor(bf16, {1, 4, 600, 32}, 4);
     const case_result first = attend(mask, Q, K, V, d);
     for (int i = 0; i < 5; ++i) {
       const case_result next = attend(mask, Q, K, V, d);

@@ -1,12 +1,12 @@
-// The forward kernel for sm_90a against the portable one and the CPU backend. On other devices both sides are the portable kernel.
+// The kernels for sm_90a against the portable one and the CPU backend. On other devices both sides are the portable kernels.
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <optional>
 #include <vector>
 
 #include <samite/core/random.hpp>
 #include <samite/expr/tensor.hpp>
+#include <samite/ir/autodiff.hpp>
 #include <samite/ir/tensor_ops.hpp>
 #include <samite/mask.hpp>
 #include <samite/nn/attention.hpp>
@@ -24,33 +24,51 @@ using testing::tolerance_of;
 
 namespace {
 
-/// While it lives, backends that are made use the portable kernels.
-struct portable_attention {
-  portable_attention() { ::setenv("SAMITE_ATTENTION", "portable", 1); }
-  ~portable_attention() { ::unsetenv("SAMITE_ATTENTION"); }
-};
-
 struct sizes {
   index_t B, H, G, Q, K, D, Dv;
 };
 
-named_numbers forward(device where, dtype type, const sizes& s, const any_mask& mask, bool token_major) {
+/// out and lse; with `gradients` dQ, dK, dV and d_sink of a loss that weighs both, through a sink in each head.
+named_numbers results(device where, dtype type, const sizes& s, const any_mask& mask, bool token_major, bool gradients = false) {
   graph g;
   const auto operand = [&](const char* name, index_t heads, index_t rows, index_t channels) {
     if (!token_major) return g.input(name, type, {s.B, heads, rows, channels});
     return transpose(g.input(name, type, {s.B, rows, heads, channels}), {0, 2, 1, 3});
   };
-  const attention_result a = attention(operand("Q", s.H, s.Q, s.D), operand("K", s.G, s.K, s.D), operand("V", s.G, s.K, s.Dv), {.mask = mask});
+  const value Q = operand("Q", s.H, s.Q, s.D), K = operand("K", s.G, s.K, s.D), V = operand("V", s.G, s.K, s.Dv);
+  attention_options options{.mask = mask};
+  if (gradients) options.sink = g.input("sink", f32, {s.H});
+  const attention_result a = attention(Q, K, V, options);
   g.output("out", contiguous(a.out)), g.output("lse", a.lse);
+  if (gradients) {
+    const value d_out = operand("d_out", s.H, s.Q, s.Dv), d_lse = g.input("d_lse", f32, {s.B, s.H, s.Q, 1});
+    const auto made = gradient(let(total(cast(a.out, f32) * cast(d_out, f32)) + total(a.lse * d_lse)), {Q, K, V, options.sink});
+    const char* names[] = {"dQ", "dK", "dV", "d_sink"};
+    for (std::size_t i = 0; i < 4; ++i) g.output(names[i], contiguous(made[i]));
+  }
   const auto filled = [&](index_t heads, index_t rows, index_t channels, std::uint32_t purpose) {
     return random_tensor(type, token_major ? extents{s.B, rows, heads, channels} : extents{s.B, heads, rows, channels}, purpose);
   };
-  return run_on(g, where, {{"Q", filled(s.H, s.Q, s.D, 1)}, {"K", filled(s.G, s.K, s.D, 2)}, {"V", filled(s.G, s.K, s.Dv, 3)}});
+  named_tensors inputs{{"Q", filled(s.H, s.Q, s.D, 1)}, {"K", filled(s.G, s.K, s.D, 2)}, {"V", filled(s.G, s.K, s.Dv, 3)}};
+  if (gradients) {
+    inputs.emplace("sink", random_tensor(f32, {s.H}, 4)), inputs.emplace("d_out", filled(s.H, s.Q, s.Dv, 5));
+    inputs.emplace("d_lse", random_tensor(f32, {s.B, s.H, s.Q, 1}, 6));
+  }
+  return run_on(g, where, inputs);
 }
 
 void check_equal(const named_numbers& found, const named_numbers& expected, dtype type, index_t terms) {
   CHECK(difference(found.at("out"), expected.at("out"), tolerance_of(type, 4)) == "");
   CHECK(difference(found.at("lse"), expected.at("lse"), tolerance_of(f32, terms, 8)) == "");
+}
+
+void check_gradients(const named_numbers& found, const named_numbers& expected, dtype type, index_t terms) {
+  check_equal(found, expected, type, terms);
+  for (const char* name : {"dQ", "dK", "dV"}) {
+    CAPTURE(name);
+    CHECK(difference(found.at(name), expected.at(name), tolerance_of(type, 4, magnitude_of(expected.at(name)))) == "");
+  }
+  CHECK(difference(found.at("d_sink"), expected.at("d_sink"), tolerance_of(type, 4, magnitude_of(expected.at("d_sink")))) == "");
 }
 
 }  // namespace
@@ -77,11 +95,11 @@ TEST_CASE("gpu attention: random sizes, strides and masks agree with the CPU, on
     documents.update(ids);
     const std::vector<index_t> drawn{s.B, s.H, s.G, s.Q, s.K, s.D, s.Dv};
     INFO("B H G Q K D Dv ", concat_text(drawn), ", ", std::string(name_of(type)), ", mask ", mask.label(), token_major ? ", token-major" : "");
-    const named_numbers expected = forward(device::cpu(), type, s, mask, token_major);
-    check_equal(forward(device::cuda(), type, s, mask, token_major), expected, type, s.K + s.D);
+    const named_numbers expected = results(device::cpu(), type, s, mask, token_major);
+    check_equal(results(device::cuda(), type, s, mask, token_major), expected, type, s.K + s.D);
     if (i % 6 != 0) continue;
-    const portable_attention here;
-    check_equal(forward(device::cuda(), type, s, mask, token_major), expected, type, s.K + s.D);
+    const set_variable here("SAMITE_ATTENTION", "portable");
+    check_equal(results(device::cuda(), type, s, mask, token_major), expected, type, s.K + s.D);
   }
 }
 
@@ -93,13 +111,71 @@ TEST_CASE("gpu attention: with several items a block results are right, and the 
   for (const index_t D : {64, 128, 256}) {
     CAPTURE(D);
     const sizes s{4, 16, 4, 1100, 1100, D, D};
-    const named_numbers first = forward(device::cuda(), bf16, s, packed, false);
+    const named_numbers first = results(device::cuda(), bf16, s, packed, false);
     for (int run = 0; run < 3; ++run) {
-      const named_numbers again = forward(device::cuda(), bf16, s, packed, false);
+      const named_numbers again = results(device::cuda(), bf16, s, packed, false);
       CHECK(again.at("out") == first.at("out"));
       CHECK(again.at("lse") == first.at("lse"));
     }
-    const portable_attention here;
-    check_equal(first, forward(device::cuda(), bf16, s, packed, false), bf16, s.K + s.D);
+    const set_variable here("SAMITE_ATTENTION", "portable");
+    check_equal(first, results(device::cuda(), bf16, s, packed, false), bf16, s.K + s.D);
+  }
+}
+
+TEST_CASE("gpu attention: gradients of random sizes, strides and masks agree with the CPU, deterministic, fused and portable") {
+  SKIP_IF(!cuda_available(), cuda_missing_reason());
+  const std::uint64_t seed = 2027;
+  CAPTURE(seed);
+  counted_random random(seed, 1);
+  const auto pick = [&](std::initializer_list<index_t> from) { return *(from.begin() + random.below(std::uint32_t(from.size()))); };
+  scalar shift = 0;
+  std::vector<std::int32_t> ids(3000);
+  table_ref documents = table(ids);
+  const std::vector<any_mask> masks{any_mask(), any_mask(kv <= q + shift, "shifted"), any_mask(kv <= q && q - kv < 40 && documents[q] == documents[kv], "documents"),
+                                    any_mask((q * 7 + kv * 3 + h) % 5 != 0, "scattered by head"), any_mask(kv < 30 * (b + 1) && q % 9 != 4, "lengths and empty rows")};
+  for (int i = 0; i < 40; ++i) {
+    const index_t group = pick({1, 2, 4});
+    const bool many = i % 8 == 7;  // queries: the fused form where it serves
+    const sizes s{pick({1, 2}), 2 * group, 2, many ? 2085 : pick({1, 2, 63, 64, 65, 128, 129, 191, 300}), pick({1, 5, 64, 127, 128, 129, 257, 400}), pick({8, 16, 40, 64, 72, 96, 128, 192, 256}), pick({8, 64, 80, 128, 256})};
+    const dtype type = random.below(2) == 0 ? bf16 : f16;
+    const any_mask& mask = many ? masks[std::size_t(i % 16 == 7 ? 0 : 3)] : masks[random.below(std::uint32_t(masks.size()))];
+    const bool token_major = random.below(2) == 0;
+    shift.set(s.K - s.Q);
+    for (std::size_t j = 0; j < ids.size(); ++j) ids[j] = std::int32_t(j / std::size_t(20 + i));
+    documents.update(ids);
+    const std::vector<index_t> drawn{s.B, s.H, s.G, s.Q, s.K, s.D, s.Dv};
+    INFO("B H G Q K D Dv ", concat_text(drawn), ", ", std::string(name_of(type)), ", mask ", mask.label(), token_major ? ", token-major" : "");
+    const named_numbers expected = results(device::cpu(), type, s, mask, token_major, true);
+    check_gradients(results(device::cuda(), type, s, mask, token_major, true), expected, type, s.K + s.D);
+    if (many) {
+      const set_variable here("SAMITE_DETERMINISTIC", "1");
+      check_gradients(results(device::cuda(), type, s, mask, token_major, true), expected, type, s.K + s.D);
+    }
+    if (i % 6 != 0) continue;
+    const set_variable here("SAMITE_ATTENTION", "portable");
+    check_gradients(results(device::cuda(), type, s, mask, token_major, true), expected, type, s.K + s.D);
+  }
+}
+
+TEST_CASE("gpu attention: gradients of long sequences agree with the portable kernels, and deterministic ones are the same bytes in every run") {
+  SKIP_IF(!cuda_available(), cuda_missing_reason());
+  std::vector<std::int32_t> ids;
+  for (int i = 0; i < 2900; ++i) ids.push_back(i / 1300);
+  const any_mask packed = any_mask(document_causal(table(ids))), triangle = any_mask(causal());
+  for (const index_t D : {64, 128, 256}) {
+    CAPTURE(D);
+    for (const any_mask& mask : {packed, triangle, any_mask()}) {
+      INFO("mask ", mask.label());
+      const sizes s{1, 8, 4, 2900, 2900, D, D};
+      const named_numbers fused = results(device::cuda(), bf16, s, mask, false, true);
+      {
+        const set_variable here("SAMITE_ATTENTION", "portable");
+        check_gradients(fused, results(device::cuda(), bf16, s, mask, false, true), bf16, s.K + s.D);
+      }
+      const set_variable here("SAMITE_DETERMINISTIC", "1");
+      const named_numbers first = results(device::cuda(), bf16, s, mask, false, true), again = results(device::cuda(), bf16, s, mask, false, true);
+      check_gradients(first, fused, bf16, s.K + s.D);
+      for (const char* name : {"dQ", "dK", "dV", "d_sink"}) CHECK(again.at(name) == first.at(name));
+    }
   }
 }

@@ -1,5 +1,6 @@
 // tests/support/gpu.hpp: runs one graph on several devices and gives its outputs as numbers.
 #pragma once
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
@@ -9,6 +10,15 @@
 #include <samite/run/executor.hpp>
 
 namespace samite_tests {
+
+/// An environment variable while it lives, for backends that are made meanwhile.
+struct set_variable {
+  set_variable(const char* name, const char* text) : name(name) { ::setenv(name, text, 1); }
+  ~set_variable() { ::unsetenv(name); }
+  set_variable(const set_variable&) = delete;
+  set_variable& operator=(const set_variable&) = delete;
+  const char* name;
+};
 
 using named_tensors = std::map<std::string, samite::tensor>;
 using named_numbers = std::map<std::string, std::vector<double>>;

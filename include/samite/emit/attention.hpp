@@ -43,6 +43,13 @@ struct attention_padding {
   }
 };
 
+/// struct keep_mask, what the kernels call: head, row and column compute what pairs share, keep(b, h, q, kv, head, row, column) the
+/// rest. It holds the bytes of `pack_mask_arguments`; 8 without a mask.
+std::string mask_text(const program* mask);
+
+/// The nodes of a mask or score function, which read no row of a tensor, as comments.
+std::string pair_comment(const program& p);
+
 }  // namespace detail
 
 attention_launch attention_forward_launch(const attention_kernel_options& o);
@@ -67,11 +74,31 @@ attention_launch attention_sm90_launch(const attention_kernel_options& o);
 index_t attention_sm90_keys(const attention_kernel_options& o);
 kernel_text emit_attention_sm90(const attention_kernel_options& o);
 
+/// What a kernel of the gradient on sm_90a computes: dK and dV, these and its part of dQ (fused), one of them alone.
+enum class sm90_gradient { keys_and_values, all, keys, values };
+
+/// Whether the fused form of the gradient serves, where serves_sm90 says so: head dims of at most 128, equal after padding to multiples of 64.
+bool fuses_sm90_gradient(const attention_kernel_options& o);
+
+/// What a gradient launches for dK and dV: one kernel, or for head dims above 128 two.
+std::vector<sm90_gradient> sm90_key_gradients(const attention_kernel_options& o, bool fused);
+
+/// A kernel for dK, dV (block_rows: its key tile), and the dQ kernel (block_rows: its query tile).
+attention_launch attention_sm90_key_gradient_launch(const attention_kernel_options& o, sm90_gradient what);
+attention_launch attention_sm90_query_gradient_launch(const attention_kernel_options& o);
+/// Queries of the tiles of the former, keys of those of the latter.
+index_t attention_sm90_gradient_queries(const attention_kernel_options& o);
+index_t attention_sm90_gradient_keys(const attention_kernel_options& o);
+
+/// A unit with attention_prepare_sm90, which runs first, the kernels for dK and dV, and attention_sink_gradient; with the dQ kernel, or, fused,
+/// with attention_finish_sm90, which turns the sums into dQ (codegen/device/attention_sm90_gradient.cuh). It does not depend on the mask.
+kernel_text emit_attention_sm90_gradient(const attention_kernel_options& o, bool fused);
+
 /// The kernel attention_bits, which fills the bit tiles of a mask: one block of 2 * rows threads each.
 ///
-/// rows, keys  of a tile, as attention_sm90_launch and attention_sm90_keys say
+/// rows, columns  of the accumulators of a tile: queries and keys, as attention_sm90_launch and attention_sm90_keys say; `transposed`: keys and queries
 /// errors  E-EMIT-OP if the mask is not made of integers
-kernel_text emit_attention_bits(const program& mask, index_t rows, index_t keys);
+kernel_text emit_attention_bits(const program& mask, index_t rows, index_t columns, bool transposed = false);
 
 }  // namespace samite
 

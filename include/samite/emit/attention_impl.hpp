@@ -13,15 +13,35 @@ inline std::string attention_suffix(const attention_kernel_options& o) {
   return concat_text(name_of(o.type), "_d", pad.D, pad.Dv == pad.D ? "" : concat_text("_v", pad.Dv));
 }
 
-/// struct keep_mask, what the kernels call: keep(b, h, q, kv). It holds the bytes of `pack_mask_arguments`; 8 without a mask.
-inline std::string mask_text(const program* mask) {
-  std::string out = mask != nullptr ? predicate_text(*mask, "keep_pair") + "\n" : std::string();
-  out += concat_text("struct keep_mask {\n  ", mask != nullptr ? "mask_arguments arguments" : "index unused", ";\n");
-  return out + "  __device__ bool keep(index b, index h, index q, index kv) const { return " + (mask != nullptr ? "keep_pair(b, h, q, kv, arguments)" : "true") + "; }\n};\n\n";
+SAMITE_IMPL std::string mask_text(const program* mask) {
+  if (mask == nullptr)
+    return R"(struct keep_mask {
+  index unused;
+  struct part {
+    template <class F> __device__ part each(F) const { return {}; }
+  };
+  __device__ part head(index, index) const { return {}; }
+  __device__ part row(index, index, index, part) const { return {}; }
+  __device__ part column(index, index, index, part) const { return {}; }
+  __device__ bool keep(index, index, index, index, part, part, part) const { return true; }
+};
+
+)";
+  return predicate_text(*mask, "keep_pair") + R"(
+struct keep_mask {
+  mask_arguments arguments;
+  __device__ keep_pair_head head(index b, index h) const { return keep_pair_of_head(b, h, arguments); }
+  __device__ keep_pair_row row(index b, index h, index q, const keep_pair_head& head) const { return keep_pair_of_row(b, h, q, head, arguments); }
+  __device__ keep_pair_column column(index b, index h, index kv, const keep_pair_head& head) const { return keep_pair_of_column(b, h, kv, head, arguments); }
+  __device__ bool keep(index b, index h, index q, index kv, const keep_pair_head& head, const keep_pair_row& row, const keep_pair_column& column) const {
+    return keep_pair(b, h, q, kv, head, row, column, arguments);
+  }
+};
+
+)";
 }
 
-/// The nodes of a mask or score function, which read no row of a tensor.
-inline std::string pair_comment(const program& p) {
+SAMITE_IMPL std::string pair_comment(const program& p) {
   return program_comment(p, used_nodes(p, p.roots), [](const node&) { return std::string("operand"); });
 }
 
@@ -84,6 +104,11 @@ namespace detail {
 
 inline index_t padded_sm90(index_t channels) { return std::max<index_t>(1, (channels + 63) / 64) * 64; }
 
+inline std::string sm90_suffix(const attention_kernel_options& o) {
+  const index_t D = padded_sm90(o.head_dim), Dv = padded_sm90(o.value_dim);
+  return concat_text(name_of(o.type), "_d", D, Dv == D ? "" : concat_text("_v", Dv));
+}
+
 }  // namespace detail
 
 SAMITE_IMPL bool serves_sm90(const attention_kernel_options& o) {
@@ -97,7 +122,7 @@ SAMITE_IMPL attention_launch attention_sm90_launch(const attention_kernel_option
   const index_t D = detail::padded_sm90(o.head_dim), Dv = detail::padded_sm90(o.value_dim), keys = attention_sm90_keys(o);
   const index_t widest = std::max(D, Dv), rows = widest > 64 ? 128 : 192, buffers = widest > 128 ? 1 : 2;
   const index_t bytes = 1024 + buffers * rows * widest * 2 + 2 * keys * (D + Dv) * 2 + 256;
-  return {concat_text("attention_forward_sm90_", name_of(o.type), "_d", D, Dv == D ? "" : concat_text("_v", Dv)), unsigned(128 + 2 * rows), unsigned(bytes), rows};
+  return {"attention_forward_sm90_" + detail::sm90_suffix(o), unsigned(128 + 2 * rows), unsigned(bytes), rows};
 }
 
 SAMITE_IMPL kernel_text emit_attention_sm90(const attention_kernel_options& o) {
@@ -107,11 +132,58 @@ SAMITE_IMPL kernel_text emit_attention_sm90(const attention_kernel_options& o) {
                                    detail::padded_sm90(o.head_dim), ", ", detail::padded_sm90(o.value_dim), ">(p);\n}\n\n}  // namespace samite\n")};
 }
 
-SAMITE_IMPL kernel_text emit_attention_bits(const program& mask, index_t rows, index_t keys) {
+SAMITE_IMPL bool fuses_sm90_gradient(const attention_kernel_options& o) {
+  return serves_sm90(o) && std::max(o.head_dim, o.value_dim) <= 128 && detail::padded_sm90(o.head_dim) == detail::padded_sm90(o.value_dim);
+}
+
+SAMITE_IMPL std::vector<sm90_gradient> sm90_key_gradients(const attention_kernel_options& o, bool fused) {
+  if (fused) return {sm90_gradient::all};
+  if (std::max(o.head_dim, o.value_dim) > 128) return {sm90_gradient::keys, sm90_gradient::values};
+  return {sm90_gradient::keys_and_values};
+}
+
+SAMITE_IMPL index_t attention_sm90_gradient_queries(const attention_kernel_options& o) { return std::max(o.head_dim, o.value_dim) > 64 ? 64 : 128; }
+SAMITE_IMPL index_t attention_sm90_gradient_keys(const attention_kernel_options& o) { return std::max(o.head_dim, o.value_dim) > 128 ? 64 : 128; }
+
+// The sizes are those of attention_sm90_gradient.cuh; tests/emit/attention_test.cpp has the compiler compare them.
+SAMITE_IMPL attention_launch attention_sm90_key_gradient_launch(const attention_kernel_options& o, sm90_gradient what) {
+  constexpr const char* names[] = {"attention_key_value_gradient_sm90_", "attention_fused_gradient_sm90_", "attention_key_gradient_sm90_", "attention_value_gradient_sm90_"};
+  const index_t D = detail::padded_sm90(o.head_dim), Dv = detail::padded_sm90(o.value_dim), queries = attention_sm90_gradient_queries(o);
+  const bool gives_keys = what != sm90_gradient::values;
+  const index_t key_rows = 128 * ((gives_keys || D > Dv ? D : Dv) + (gives_keys ? Dv : 0)) * 2, query_rows = queries * (2 * D + (what == sm90_gradient::keys ? 1 : 2) * Dv) * 2;
+  const index_t bytes = 1024 + key_rows + query_rows + (what == sm90_gradient::all ? 2 * queries * 128 * 2 : 0) + 16 * queries + 160;
+  return {names[int(what)] + detail::sm90_suffix(o), 384, unsigned(bytes), 128};
+}
+
+SAMITE_IMPL attention_launch attention_sm90_query_gradient_launch(const attention_kernel_options& o) {
+  const index_t D = detail::padded_sm90(o.head_dim), Dv = detail::padded_sm90(o.value_dim), keys = attention_sm90_gradient_keys(o);
+  const index_t bytes = 1024 + 128 * (D + Dv) * 2 + keys * (2 * D + (keys == 64 ? 1 : 2) * Dv) * 2 + 128;
+  return {"attention_query_gradient_sm90_" + detail::sm90_suffix(o), 384, unsigned(bytes), 128};
+}
+
+SAMITE_IMPL kernel_text emit_attention_sm90_gradient(const attention_kernel_options& o, bool fused) {
+  constexpr const char* whats[] = {"keys_and_values", "all", "keys", "values"};
+  const std::string type = name_of(o.type), D = concat_text(detail::padded_sm90(o.head_dim)), dims = concat_text(D, ", ", detail::padded_sm90(o.value_dim));
+  std::string out = concat_text("// attention gradient on sm_90a: ", type, ", any mask\n#include \"attention_sm90_gradient.cuh\"\n\nnamespace samite {\n\n");
+  const auto entry = [&](const std::string& name, const char* bounds, const std::string& call) {
+    out += concat_text("extern \"C\" __global__ void __launch_bounds__(", bounds, ") ", name, "(const __grid_constant__ sm90_gradient_parameters p) {\n  ", call, "(p);\n}\n\n");
+  };
+  entry("attention_prepare_sm90", "256", concat_text("prepare_gradient_sm90<", type, ", ", detail::padded_sm90(o.value_dim), ">"));
+  const std::vector<sm90_gradient> kernels = sm90_key_gradients(o, fused);
+  for (const sm90_gradient what : kernels)
+    entry(attention_sm90_key_gradient_launch(o, what).name, "384, 1", concat_text("key_gradient_sm90<", type, ", ", dims, ", gradient_of::", whats[int(what)], ">"));
+  if (fused) entry("attention_finish_sm90", "256", concat_text("finish_query_gradient_sm90<", type, ", ", D, ">"));
+  else entry(attention_sm90_query_gradient_launch(o).name, "384, 1", concat_text("query_gradient_sm90<", type, ", ", dims, ">"));
+  out += "extern \"C\" __global__ void __launch_bounds__(256) attention_sink_gradient(const __grid_constant__ attention_parameters p, void* d_sink, index stride) {\n"
+         "  sink_gradient<float>(p, d_sink, log2_e, stride);\n}\n\n";
+  return {attention_sm90_key_gradient_launch(o, kernels[0]).name, out + "}  // namespace samite\n"};
+}
+
+SAMITE_IMPL kernel_text emit_attention_bits(const program& mask, index_t rows, index_t columns, bool transposed) {
   std::string out = "// bit tiles of a mask:\n" + detail::pair_comment(mask);
   out += concat_text("//   keep = %", mask.roots[0], "\n#include \"attention_bits.cuh\"\n\nnamespace samite {\n\n", detail::mask_text(&mask));
   out += concat_text("extern \"C\" __global__ void __launch_bounds__(", 2 * rows, ") attention_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys,\n"
-                     "    const __grid_constant__ keep_mask mask) {\n  fill_bits<", rows, ", ", keys, ">(tiles, bits, queries, keys, mask);\n}\n\n");
+                     "    const __grid_constant__ keep_mask mask) {\n  ", transposed ? "fill_key_bits<" : "fill_bits<", rows, ", ", columns, ">(tiles, bits, queries, keys, mask);\n}\n\n");
   return {"attention_bits", out + "}  // namespace samite\n"};
 }
 
@@ -132,7 +204,7 @@ SAMITE_IMPL kernel_text emit_attention_gradient(const attention_kernel_options& 
     out += concat_text("extern \"C\" __global__ void __launch_bounds__(256) ", name, "(", parameters, ") {\n  ", call, ";\n}\n\n");
   };
   helper("attention_prepare", "const __grid_constant__ attention_parameters p", concat_text("prepare_gradient<", element, ">(p, ", unit, ")"));
-  helper("attention_sink_gradient", "const __grid_constant__ attention_parameters p, void* d_sink", concat_text("sink_gradient<", real, ">(p, d_sink, ", unit, ")"));
+  helper("attention_sink_gradient", "const __grid_constant__ attention_parameters p, void* d_sink, index stride", concat_text("sink_gradient<", real, ">(p, d_sink, ", unit, ", stride)"));
   if (!o.score_types.empty()) helper("attention_sums", "const i64* words, void* out, index elements", concat_text("finish_sums(words, static_cast<", real, "*>(out), elements)"));
   return {queries.name, out + "}  // namespace samite\n"};
 }

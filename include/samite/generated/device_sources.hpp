@@ -144,13 +144,14 @@ template <int Threads, class Real> __device__ inline Real block_sum(Real x) {
   return total;
 }
 
-// d_sink[h] = -sum over the head's rows of exp(sink - lse) * row_delta: the sink's weight, whose value is 0. A block a head.
-template <class Real> __device__ inline void sink_gradient(const attention_parameters& p, void* d_sink, Real unit) {
+// d_sink[h] = -sum over the head's rows of exp(sink - lse) * row_delta: the sink's weight, whose value is 0. A block a head;
+// row_lse and row_delta have `stride` rows a head.
+template <class Real> __device__ inline void sink_gradient(const attention_parameters& p, void* d_sink, Real unit, index stride) {
   const index h = blockIdx.x;
   const Real sink = static_cast<const Real*>(p.sink)[h];
   Real sum = 0;
   for (index i = threadIdx.x; i < p.batch * p.queries; i += 256) {
-    const index row = (i / p.queries * p.heads + h) * p.queries + i % p.queries;
+    const index row = (i / p.queries * p.heads + h) * stride + i % p.queries;
     sum -= real_exp(sink - static_cast<const Real*>(p.row_lse)[row] / unit) * static_cast<const Real*>(p.row_delta)[row];
   }
   sum = block_sum<256>(sum);
@@ -191,20 +192,61 @@ struct undecided_tile {
   i32 b, h, query_tile, key_tile;
 };
 
-// The bits of one undecided tile a block of 2 * Rows threads; a thread's are those of its accumulators in attention_forward_sm90.
-template <int Rows, int Keys, class Mask> __device__ inline void fill_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, const Mask& mask) {
-  const undecided_tile t = tiles[blockIdx.x];
+// The bits of one undecided tile by a block of 2 * Rows threads, at least Keys; a thread's are those of its accumulators in
+// attention_sm90.cuh, whose rows are queries. What the mask makes of a column alone is computed once for the tile. All threads of the block.
+template <int Rows, int Keys, class Mask> __device__ inline uint2 bits_of_tile(const undecided_tile& t, index queries, index keys, const Mask& mask) {
+  static_assert(2 * Rows >= Keys, "a thread a column");
+  const auto head = mask.head(t.b, t.h);
+  using column_part = decltype(mask.column(0, 0, 0, head));
+  __shared__ column_part columns[Keys];
   const int lane = threadIdx.x % 32;
-  const index q = index(t.query_tile) * Rows + threadIdx.x / 32 * 16 + lane / 4, kv = index(t.key_tile) * Keys + lane % 4 * 2;
+  const index q = index(t.query_tile) * Rows + threadIdx.x / 32 * 16 + lane / 4, first_key = index(t.key_tile) * Keys;
+  __syncthreads();  // the tile before has been read
+  if (threadIdx.x < Keys) columns[threadIdx.x] = mask.column(t.b, t.h, first_key + threadIdx.x, head);
+  const auto upper = mask.row(t.b, t.h, q, head), lower = mask.row(t.b, t.h, q + 8, head);
+  __syncthreads();
   uint2 found = {0, 0};
 #pragma unroll 1
   for (int i = 0; i < Keys / 4; ++i) {
-    const index column = kv + i / 2 * 8 + i % 2;
-    if (column >= keys) break;
-    if (q < queries && mask.keep(t.b, t.h, q, column)) found.x |= 1u << i;
-    if (q + 8 < queries && mask.keep(t.b, t.h, q + 8, column)) found.y |= 1u << i;
+    const int column = i / 2 * 8 + i % 2 + lane % 4 * 2;
+    const index kv = first_key + column;
+    if (kv >= keys) break;
+    if (q < queries && mask.keep(t.b, t.h, q, kv, head, upper, columns[column])) found.x |= 1u << i;
+    if (q + 8 < queries && mask.keep(t.b, t.h, q + 8, kv, head, lower, columns[column])) found.y |= 1u << i;
   }
-  bits[index(blockIdx.x) * (2 * Rows) + threadIdx.x] = found;
+  return found;
+}
+
+// The same of the dK, dV kernel in attention_sm90_gradient.cuh, whose rows are keys: a block of 2 * Keys threads, at least Queries.
+template <int Keys, int Queries, class Mask> __device__ inline uint2 bits_of_key_tile(const undecided_tile& t, index queries, index keys, const Mask& mask) {
+  static_assert(2 * Keys >= Queries, "a thread a query");
+  const auto head = mask.head(t.b, t.h);
+  using row_part = decltype(mask.row(0, 0, 0, head));
+  __shared__ row_part rows[Queries];
+  const int lane = threadIdx.x % 32;
+  const index kv = index(t.key_tile) * Keys + threadIdx.x / 32 * 16 + lane / 4, first_query = index(t.query_tile) * Queries;
+  __syncthreads();  // the tile before has been read
+  if (threadIdx.x < Queries) rows[threadIdx.x] = mask.row(t.b, t.h, first_query + threadIdx.x, head);
+  const auto upper = mask.column(t.b, t.h, kv, head), lower = mask.column(t.b, t.h, kv + 8, head);
+  __syncthreads();
+  uint2 found = {0, 0};
+#pragma unroll 1
+  for (int i = 0; i < Queries / 4; ++i) {
+    const int row = i / 2 * 8 + i % 2 + lane % 4 * 2;
+    const index q = first_query + row;
+    if (q >= queries) break;
+    if (kv < keys && mask.keep(t.b, t.h, q, kv, head, rows[row], upper)) found.x |= 1u << i;
+    if (kv + 8 < keys && mask.keep(t.b, t.h, q, kv + 8, head, rows[row], lower)) found.y |= 1u << i;
+  }
+  return found;
+}
+
+template <int Keys, int Queries, class Mask> __device__ inline void fill_key_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, const Mask& mask) {
+  bits[index(blockIdx.x) * (2 * Keys) + threadIdx.x] = bits_of_key_tile<Keys, Queries>(tiles[blockIdx.x], queries, keys, mask);
+}
+
+template <int Rows, int Keys, class Mask> __device__ inline void fill_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, const Mask& mask) {
+  bits[index(blockIdx.x) * (2 * Rows) + threadIdx.x] = bits_of_tile<Rows, Keys>(tiles[blockIdx.x], queries, keys, mask);
 }
 
 }  // namespace samite
@@ -239,21 +281,66 @@ template <int D, int Dv> struct mma_shape {
   static constexpr int query_part = largest > 96 ? 16 : 32;                     // dK, dV: of them in registers at once
 };
 
-// Which of a thread's pairs are visible, a bit each: bit 4n + e for s[n][e]. A rolled loop: inlining the predicate 32 times
-// would cost compile time and instruction cache. Transposed: the rows of s are keys.
+// A value as another lane of the warp has it. All threads of the warp.
+struct from_lane {
+  int lane;
+  template <class T> __device__ T operator()(T x) const { return T(__shfl_sync(0xffffffffu, x, lane)); }
+};
+
+// A mask with the rows and columns of a score tile for its own; transposed, its rows are keys.
+template <bool Transposed, class Mask> struct pair_mask {
+  const attention_parameters& p;
+  const Mask& mask;
+  index b, h;
+  decltype(Mask().head(0, 0)) head;
+  __device__ pair_mask(const attention_parameters& parameters, const Mask& m, index batch, index query_head) : p(parameters), mask(m), b(batch), h(query_head), head(m.head(batch, query_head)) {}
+
+  __device__ auto line(index row) const {
+    if constexpr (Transposed) return mask.column(b, h, row, head);
+    else return mask.row(b, h, row, head);
+  }
+  __device__ auto across(index column) const {
+    if constexpr (Transposed) return mask.row(b, h, column, head);
+    else return mask.column(b, h, column, head);
+  }
+  __device__ bool is_inside(index row, index column) const { return (Transposed ? column : row) < p.queries && (Transposed ? row : column) < p.keys; }
+  template <class Line, class Across> __device__ bool keeps(index row, index column, const Line& of_row, const Across& of_column) const {
+    if (!is_inside(row, column)) return false;
+    if constexpr (Transposed) return mask.keep(b, h, column, row, head, of_column, of_row);
+    else return mask.keep(b, h, row, column, head, of_row, of_column);
+  }
+};
+
+// Which of a thread's pairs are visible, a bit each: bit 4n + e for s[n][e]. What the mask makes of a row alone or of a column alone,
+// one lane of the warp computes for all. Rolled loops: inlining the predicate 32 times would cost compile time and instruction cache.
+// All threads of the warp.
 template <int N, bool Transposed, class Mask>
 __device__ inline u32 visible_pairs(const attention_parameters& p, const Mask& mask, index b, index h, index first_row, index first_column, bool full) {
   const int lane = threadIdx.x % 32;
   const index last_row = first_row + mma_rows, last_column = first_column + N * 8;
   const index keys_end = Transposed ? last_row : last_column, queries_end = Transposed ? last_column : last_row;
   if (full && keys_end <= p.keys && queries_end <= p.queries) return 0xffffffffu;
+  const pair_mask<Transposed, Mask> pairs(p, mask, b, h);
+  const index row = first_row + lane / 4;
   u32 bits = 0;
+  if (full) {
 #pragma unroll 1
-  for (int i = 0; i < N * 4; ++i) {
-    const index row = first_row + lane / 4 + i % 4 / 2 * 8, column = first_column + i / 4 * 8 + lane % 4 * 2 + i % 2;
-    const index q = Transposed ? column : row, kv = Transposed ? row : column;
-    const bool inside = q < p.queries && kv < p.keys;
-    if (inside && (full || mask.keep(b, h, q, kv))) bits |= 1u << i;
+    for (int i = 0; i < N * 4; ++i)
+      if (pairs.is_inside(row + i % 4 / 2 * 8, first_column + i / 4 * 8 + lane % 4 * 2 + i % 2)) bits |= 1u << i;
+    return bits;
+  }
+  const auto mine = pairs.line(first_row + lane % mma_rows);
+  const auto upper = mine.each(from_lane{lane / 4}), lower = mine.each(from_lane{lane / 4 + 8});
+#pragma unroll 1
+  for (int first = 0; first < N * 8; first += 32) {
+    const auto next = pairs.across(first_column + first + lane);
+#pragma unroll 1
+    for (int i = 0; i < (N < 4 ? N : 4) * 2; ++i) {
+      const int column = i / 2 * 8 + lane % 4 * 2 + i % 2, bit = first / 2 + i / 2 * 4 + i % 2;
+      const auto of_column = next.each(from_lane{column});
+      if (pairs.keeps(row, first_column + first + column, upper, of_column)) bits |= 1u << bit;
+      if (pairs.keeps(row + 8, first_column + first + column, lower, of_column)) bits |= 4u << bit;
+    }
   }
   return bits;
 }
@@ -445,7 +532,8 @@ __device__ inline void attention_query_gradient(const attention_parameters& p, c
 // ---- backward: dK, dV -----------------------------------------------------------------------------------------------------
 
 template <int D, int Dv> constexpr int key_gradient_shared_bytes =
-    (mma_shape<D, Dv>::key_tile + mma_shape<D, Dv>::query_step) * (padded<D> + padded<Dv>) * 2;
+)cuh"
+     R"cuh(    (mma_shape<D, Dv>::key_tile + mma_shape<D, Dv>::query_step) * (padded<D> + padded<Dv>) * 2;
 
 template <class T, int D, int Dv, class Mask, class Score>
 __device__ inline void attention_key_gradient(const attention_parameters& p, const Mask& mask, const Score& score) {
@@ -478,8 +566,7 @@ __device__ inline void attention_key_gradient(const attention_parameters& p, con
         __syncthreads();  // the queries before have been used
         load_rows<step, D, padded<D>, mma_threads>(Qs, p.Q, Q, first_query, p.queries, p.head_dim);
         load_rows<step, Dv, padded<Dv>, mma_threads>(dOs, p.d_out, dO, first_query, p.queries, p.value_dim);
-)cuh"
-     R"cuh(        if (threadIdx.x < step) {
+        if (threadIdx.x < step) {
           const index q = first_query + threadIdx.x;
           lse[threadIdx.x] = q < p.queries ? static_cast<const float*>(p.row_lse)[head_row + q] : infinity();
           delta[threadIdx.x] = q < p.queries ? static_cast<const float*>(p.row_delta)[head_row + q] : 0.0f;
@@ -601,6 +688,24 @@ template <class Real, class Score> __device__ inline Real score_adjoint(const Sc
   else return score.adjoint(b, h, q, kv, x, dy);
 }
 
+// What the mask makes of the warp's rows alone, once for a whole head; `column_parts` where they are keys.
+template <class Mask, int Rows> struct row_parts {
+  decltype(Mask().head(0, 0)) head;
+  decltype(Mask().row(0, 0, 0, head)) rows[Rows];
+  __device__ row_parts(const Mask& mask, index b, index h, index first) : head(mask.head(b, h)) {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) rows[r] = mask.row(b, h, first + r, head);
+  }
+};
+template <class Mask, int Rows> struct column_parts {
+  decltype(Mask().head(0, 0)) head;
+  decltype(Mask().column(0, 0, 0, head)) columns[Rows];
+  __device__ column_parts(const Mask& mask, index b, index h, index first) : head(mask.head(b, h)) {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) columns[r] = mask.column(b, h, first + r, head);
+  }
+};
+
 // ---- forward ------------------------------------------------------------------------------------------------------------
 
 // D and Dv: head dims padded to multiples of 32.
@@ -617,6 +722,7 @@ __device__ inline void attention_forward_real(const attention_parameters& p, con
   load_rows<block_rows, D, D, real_threads>(Qs, p.Q, head_data<const Real>(p.Q, b, h), first_query, p.queries, p.head_dim);
   Real O[rows][Dv / 32] = {}, largest[rows], total[rows];
   for (int r = 0; r < rows; ++r) largest[r] = hidden, total[r] = 0;
+  const row_parts<Mask, rows> lines(mask, b, h, first_query + warp_row);
 
   walk_tiles(p.lists, b, h, at.tile / per_tile, tiles_of(p.keys), [&](index tile, bool full) {
 #pragma unroll 1
@@ -630,10 +736,11 @@ __device__ inline void attention_forward_real(const attention_parameters& p, con
       load_rows<real_step, Dv, stride, real_threads>(buffer, p.V, head_data<const Real>(p.V, b, g), first_key, p.keys, p.value_dim);
       __syncthreads();
       const index kv = first_key + lane;
+      const auto column = mask.column(b, h, kv, lines.head);
 #pragma unroll
       for (int r = 0; r < rows; ++r) {
         const index q = first_query + warp_row + r;
-        const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv));
+        const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv, lines.head, lines.rows[r], column));
         s[r] = kept ? score_of(score, b, h, q, kv, s[r] * scale) : hidden;
         const Real row_largest = fmax(largest[r], warp_max(s[r]));
         const Real base = row_largest == hidden ? Real(0) : row_largest;  // keeps exp(-inf - -inf) from being NaN
@@ -682,6 +789,7 @@ __device__ inline void attention_query_gradient_real(const attention_parameters&
     delta[r] = q < p.queries ? static_cast<const Real*>(p.row_delta)[row] : Real(0);
     factor[r] = scale;
   }
+  const row_parts<Mask, rows> lines(mask, b, h, first_query + warp_row);
 
   walk_tiles(p.lists, b, h, at.tile / per_tile, tiles_of(p.keys), [&](index tile, bool full) {
 #pragma unroll 1
@@ -697,10 +805,11 @@ __device__ inline void attention_query_gradient_real(const attention_parameters&
       __syncthreads();
       score_rows<D, stride>(s, Qs, buffer);
       const index kv = first_key + lane;
+      const auto column = mask.column(b, h, kv, lines.head);
 #pragma unroll
       for (int r = 0; r < rows; ++r) {
         const index q = first_query + warp_row + r;
-        const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv));
+        const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv, lines.head, lines.rows[r], column));
         const Real x = s[r] * scale, dy = real_exp(score_of(score, b, h, q, kv, x) - lse[r]) * (dP[r] - delta[r]);
         s[r] = kept ? score_adjoint(score, b, h, q, kv, x, dy) : Real(0);
         if constexpr (!Score::identity)
@@ -737,6 +846,7 @@ __device__ inline void attention_key_gradient_real(const attention_parameters& p
 #pragma unroll 1
   for (index h = g * group; h < (g + 1) * group; ++h) {
     const Real *Q = head_data<const Real>(p.Q, b, h), *dO = head_data<const Real>(p.d_out, b, h);
+    const column_parts<Mask, rows> lines(mask, b, h, first_key + warp_row);
     walk_tiles(p.lists, b, h, at.tile / per_tile, tiles_of(p.queries), [&](index tile, bool full) {
 #pragma unroll 1
       for (index first_query = tile * attention_tile; first_query < (tile + 1) * attention_tile && first_query < p.queries; first_query += real_step) {
@@ -752,10 +862,11 @@ __device__ inline void attention_key_gradient_real(const attention_parameters& p
         load_rows<real_step, Dv, stride, real_threads>(buffer, p.d_out, dO, first_query, p.queries, p.value_dim);
         __syncthreads();
         score_rows<Dv, stride>(dP, Vs, buffer);
+        const auto row_part = mask.row(b, h, q, lines.head);
 #pragma unroll
         for (int r = 0; r < rows; ++r) {
           const index kv = first_key + warp_row + r;
-          const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv));
+          const bool kept = kv < p.keys && q < p.queries && (full || mask.keep(b, h, q, kv, lines.head, row_part, lines.columns[r]));
           const Real x = s[r] * scale;
           s[r] = kept ? real_exp(score_of(score, b, h, q, kv, x) - lse) : Real(0);
           dP[r] = kept ? score_adjoint(score, b, h, q, kv, x, s[r] * (dP[r] - delta)) : Real(0);
@@ -799,6 +910,7 @@ template <int D, int Dv> struct sm90_shape {
   static constexpr int rows = 64 * groups, threads = 128 * (groups + 1);
   static constexpr int keys = widest > 128 ? 64 : 128;  // a tile
   static constexpr int buffers = widest > 128 ? 1 : 2;  // of Q
+  static constexpr bool one_loop = widest > 128;        // for tiles that hide pairs and tiles that don't: faster there
   static constexpr int loader_registers = groups == 3 ? 32 : 40, registers = groups == 3 ? 160 : 232;
   static constexpr int query_bytes = rows * widest * 2, key_bytes = keys * D * 2, value_bytes = keys * Dv * 2;
 };
@@ -812,6 +924,7 @@ struct sm90_lists {
   const uint2* bits;              // [bit tiles][2 * rows threads]: the thread's first and second row
   index section;                  // heads whose keys and values stay in the L2 together
   u32* counter;                   // [2]: items fetched, blocks at their end; both 0 between launches
+  const i32* order;               // [lists]: the tiles of a head that lists are for, the longest list first; or null: the last first
 };
 struct sm90_parameters {
   tensor_map Q, K, V;
@@ -819,14 +932,14 @@ struct sm90_parameters {
   sm90_lists lists;
 };
 
-// Heads of a section follow one another at the same tile, the last tile first: causal masks give it the most work, and the blocks that
+// Heads of a section follow one another at the same rank in the order of their tiles, so that long lists come first and the blocks that
 // run at one time share keys in the L2. Items fit 32 bits.
 struct item_place {
-  i32 b, h, tile;
+  i32 b, h, rank;
   __device__ item_place(const sm90_parameters& a, i32 item, i32 tiles) {
     const i32 all = i32(a.p.heads * a.p.batch), in_section = i32(a.lists.section), section = item / (in_section * tiles), first = section * in_section;
     const i32 heads = all - first < in_section ? all - first : in_section, rest = item - first * tiles, head = first + rest % heads;
-    tile = tiles - 1 - rest / heads;
+    rank = rest / heads;
     h = head % i32(a.p.heads), b = head / i32(a.p.heads);
   }
 };
@@ -846,7 +959,7 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
   const u32 Qs = (shared_address(shared) + 1023) & ~1023u, Ks = Qs + shape::buffers * shape::query_bytes, Vs = Ks + 2 * shape::key_bytes;
   const u32 query_full = Vs + 2 * shape::value_bytes, query_empty = query_full + 16, key_full = query_full + 32, key_empty = query_full + 48, value_full = query_full + 64, value_empty = query_full + 80;
   const u32 tile_of = query_full + 96;   // [2 stages][key tile, bit tile or -1]
-  const u32 item_of = query_full + 112;  // [2 buffers][item or -1 for the end, its tiles]
+  const u32 item_of = query_full + 112;  // [2 buffers][item or -1 for the end, its tiles, its query tile, tiles that hide pairs]
 
   const i32 query_tiles = i32((p.queries + shape::rows - 1) / shape::rows), items = query_tiles * i32(p.heads * p.batch);
   if (threadIdx.x == 0) {
@@ -870,37 +983,50 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
       barrier_wait(query_empty + 8 * buffer(), (started / shape::buffers & 1) ^ 1);
       if (item >= items) break;
       const item_place at(a, item, query_tiles);
-      const i64* begin = a.lists.begin + at.b * a.lists.batch_lists + at.h * a.lists.head_lists + at.tile;
+      const index list = at.b * a.lists.batch_lists + at.h * a.lists.head_lists;
+      const i32 query_tile = a.lists.order != nullptr ? a.lists.order[list + at.rank] : query_tiles - 1 - at.rank;
+      const i64* begin = a.lists.begin + list + query_tile;
       i32 run = i32(begin[0]);
       const i32 end = i32(begin[1]);
-      i32 tiles = 0;
+      // Tiles that hide pairs come first, so that the loop over the others has no code for hiding. The last tile of keys hides what is past
+      // the end.
+      const i32 whole = p.keys % keys != 0 ? i32(p.keys / keys) : 0x7fffffff;  // tiles before one that is cut
+      i32 tiles = 0, hiding = 0;
 #pragma unroll 1
-      for (i32 r = run; r < end; ++r) tiles += a.lists.runs[r].last - a.lists.runs[r].first;
-      store_shared(item_of + 8 * buffer(), item, tiles);
+      for (i32 r = run; r < end; ++r) {
+        const tile_run here = a.lists.runs[r];
+        tiles += here.last - here.first;
+        hiding += here.bits >= 0 ? here.last - here.first : here.last > whole ? 1 : 0;
+      }
+      store_shared(item_of + 16 * buffer(), item, tiles), store_shared(item_of + 16 * buffer() + 8, query_tile, hiding);
       barrier_expect(query_full + 8 * buffer(), shape::rows * D * 2);
 #pragma unroll 1
-      for (int c = 0; c < D / 64; ++c) copy_box(Qs + buffer() * shape::query_bytes + c * query_chunk, a.Q, query_full + 8 * buffer(), c * 64, at.tile * shape::rows, at.h, at.b);
+      for (int c = 0; c < D / 64; ++c) copy_box(Qs + buffer() * shape::query_bytes + c * query_chunk, a.Q, query_full + 8 * buffer(), c * 64, query_tile * shape::rows, at.h, at.b);
       const i32 g = at.h / i32(p.heads / p.key_heads);
 #pragma unroll 1
-      for (; run < end; ++run) {
-        const tile_run r = a.lists.runs[run];
-        const i32 none = -0x7fffffff, bits = r.bits < 0 ? none : r.bits - r.first;
+      for (int pass = hiding > 0 ? 0 : 1; pass < (hiding < tiles ? 2 : 1); ++pass)
 #pragma unroll 1
-        for (i32 tile = r.first; tile < r.last; ++tile, ++loaded) {
-          const u32 stage = loaded & 1, parity = (loaded / 2 & 1) ^ 1;
-          barrier_wait(key_empty + 8 * stage, parity);
-          store_shared(tile_of + 8 * stage, tile, bits == none ? -1 : bits + tile);
-          barrier_expect(key_full + 8 * stage, shape::key_bytes);
+        for (i32 at_run = run; at_run < end; ++at_run) {
+          const tile_run r = a.lists.runs[at_run];
+          const bool decided = r.bits < 0;
+          // A run of whole tiles may end with the cut one.
+          const i32 first = pass == 0 && decided ? (r.last > whole ? whole : r.last) : r.first, last = pass == 0 ? r.last : !decided ? r.first : r.last > whole ? whole : r.last;
 #pragma unroll 1
-          for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * shape::key_bytes + c * key_chunk, a.K, key_full + 8 * stage, c * 64, tile * keys, g, at.b);
-          barrier_wait(value_empty + 8 * stage, parity);
-          barrier_expect(value_full + 8 * stage, shape::value_bytes);
+          for (i32 tile = first; tile < last; ++tile, ++loaded) {
+            const u32 stage = loaded & 1, parity = (loaded / 2 & 1) ^ 1;
+            barrier_wait(key_empty + 8 * stage, parity);
+            store_shared(tile_of + 8 * stage, tile, decided ? -1 : r.bits + (tile - r.first));
+            barrier_expect(key_full + 8 * stage, shape::key_bytes);
 #pragma unroll 1
-          for (int c = 0; c < Dv / 64; ++c) copy_box(Vs + stage * shape::value_bytes + c * key_chunk, a.V, value_full + 8 * stage, c * 64, tile * keys, g, at.b);
+            for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * shape::key_bytes + c * key_chunk, a.K, key_full + 8 * stage, c * 64, tile * keys, g, at.b);
+            barrier_wait(value_empty + 8 * stage, parity);
+            barrier_expect(value_full + 8 * stage, shape::value_bytes);
+#pragma unroll 1
+            for (int c = 0; c < Dv / 64; ++c) copy_box(Vs + stage * shape::value_bytes + c * key_chunk, a.V, value_full + 8 * stage, c * 64, tile * keys, g, at.b);
+          }
         }
-      }
     }
-    store_shared(item_of + 8 * buffer(), -1, 0);
+    store_shared(item_of + 16 * buffer(), -1, 0);
     barrier_arrive(query_full + 8 * buffer());
     // The last block to get here leaves the counters as the next launch wants them: every block has fetched its last item.
     if (atomicAdd(a.lists.counter + 1, 1u) == gridDim.x - 1) a.lists.counter[0] = 0, a.lists.counter[1] = 0;
@@ -938,8 +1064,7 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
     const int2 tile = load_shared(tile_of + 8 * stage);
     key_tile = tile.x, bit_tile = tile.y;
   };
-  // Hides pairs, and turns scores into weights relative to the row's new maximum.
-  const auto softmax = [&]() __attribute__((always_inline)) {
+  const auto hide = [&]() __attribute__((always_inline)) {
     if (bit_tile >= 0 || (tail != 0 && key_tile == last_tile)) {
       uint2 bits = {~0u, ~0u};
       if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * (2 * shape::rows) + part * 128 + threadIdx.x % 128];
@@ -955,6 +1080,9 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
           x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
         }
     }
+  };
+  // Turns scores into weights relative to the row's new maximum.
+  const auto softmax = [&]() __attribute__((always_inline)) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float tops[4] = {largest[r], -infinity(), -infinity(), -infinity()};  // chains that don't wait for one another
@@ -981,10 +1109,36 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
     for (int i = 0; i < columns; i += 2) weights[i / 2] = storage<T>::pair(s[i], s[i + 1]);
   };
 
+  // One more tile: its scores, and beside their softmax the weighted values of the tile before.
+  const auto visit = [&](bool hides) __attribute__((always_inline)) {
+    barrier_wait(key_full + 8 * stage, parity);
+    next_tile();
+    pin(s);
+    products_begin();
+    scores();
+    barrier_wait(value_full + 8 * value_stage, value_parity);
+    pin(o);
+    products_begin();
+    weighted();
+    products_wait<1>();
+    pin(s);
+    if (first_thread) barrier_arrive(key_empty + 8 * stage);
+    next_stage(stage, parity);
+    if (hides) hide();
+    softmax();
+    products_wait<0>();
+    pin(o);
+    if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+    next_stage(value_stage, value_parity);
+    pack();
+#pragma unroll
+    for (int i = 0; i < values; ++i) o[i] *= rescale[i % 4 / 2];
+  };
+
   for (;;) {
     barrier_wait(query_full + 8 * buffer, buffer_parity);
-    const int2 work = load_shared(item_of + 8 * buffer);
-    const i32 item = work.x, tiles = work.y;
+    const int2 work = load_shared(item_of + 16 * buffer);
+    const i32 item = work.x, tiles = work.y, first_query = load_shared(item_of + 16 * buffer + 8).x * shape::rows + part * 64, hiding = load_shared(item_of + 16 * buffer + 8).y;
     if (item < 0) break;
     query = all_queries + buffer * (shape::query_bytes / 16);
     largest[0] = largest[1] = -infinity(), total[0] = total[1] = 0;
@@ -1000,31 +1154,12 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
       pin(s);
       if (first_thread) barrier_arrive(key_empty + 8 * stage);
       next_stage(stage, parity);
+      hide();
       softmax();
       pack();
-      for (i32 visited = 1; visited < tiles; ++visited) {
-        barrier_wait(key_full + 8 * stage, parity);
-        next_tile();
-        pin(s);
-        products_begin();
-        scores();
-        barrier_wait(value_full + 8 * value_stage, value_parity);
-        pin(o);
-        products_begin();
-        weighted();
-        products_wait<1>();
-        pin(s);
-        if (first_thread) barrier_arrive(key_empty + 8 * stage);
-        next_stage(stage, parity);
-        softmax();
-        products_wait<0>();
-        pin(o);
-        if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
-        next_stage(value_stage, value_parity);
-        pack();
-#pragma unroll
-        for (int i = 0; i < values; ++i) o[i] *= rescale[i % 4 / 2];
-      }
+      i32 visited = 1;
+      for (const i32 end = shape::one_loop ? tiles : hiding; visited < end; ++visited) visit(true);
+      for (; visited < tiles; ++visited) visit(false);
       barrier_wait(value_full + 8 * value_stage, value_parity);
       pin(o);
       products_begin();
@@ -1036,15 +1171,15 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
     }
 
     // O goes over this warpgroup's rows of Q, in chunks of 64 columns as Q is, then in whole rows to global memory.
-    const item_place at(a, item, query_tiles);
-    const i32 first_query = at.tile * shape::rows + part * 64;
+    const item_place at(a, item, query_tiles);  // once more, or registers run out
     const u32 staged = Qs + buffer * shape::query_bytes + part * 64 * 128;
     float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float sum = total[r];
       sum += __shfl_xor_sync(~0u, sum, 1);
-      sum += __shfl_xor_sync(~0u, sum, 2);
+)cuh"
+     R"cuh(      sum += __shfl_xor_sync(~0u, sum, 2);
       const row_result<float> result(p, at.h, sum, sum == 0 ? -infinity() : largest[r] * float(p.scale) + real_log(sum));
       factor[r] = result.factor;
       const index q = first_query + row_low + r * 8;
@@ -1074,9 +1209,877 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
     warpgroup_sync(1 + part);
     if (first_thread) barrier_arrive(query_empty + 8 * buffer);
     buffer = (buffer + 1) % shape::buffers;
-)cuh"
-     R"cuh(    if (buffer == 0) buffer_parity ^= 1;
+    if (buffer == 0) buffer_parity ^= 1;
   }
+}
+
+}  // namespace samite
+)cuh"},
+    {"attention_sm90_gradient.cuh",
+     R"cuh(// attention_sm90_gradient.cuh: gradients of attention of bf16 and f16 tensors on sm_90a, heads of at most 256 channels.
+//
+//   prepare   row_lse and row_delta, padded to whole tiles
+//   dK, dV    a block of 128 keys of one key head walks the query tiles of its list, over the query heads of the group. One warp loads; two
+//             warpgroups own 64 keys each and hold S^T, dP^T, dK and dV in registers: P^T and dS^T are register operands as they are.
+//   dQ        a block of 128 queries of one head walks the key tiles of its list: S and dP are computed anew. No atomics: every bit repeats.
+//   fused     the dK, dV kernel also multiplies dS by K and adds it to an fp32 dQ, in whatever order blocks get there; a pass over dQ ends it.
+//             Fewer products (5 for 7) but more traffic: for long lists.
+// Which pairs are kept is data, as in attention_sm90.cuh; the key-major kernels read bit tiles of S^T.
+// source  Dao 2023, arXiv:2307.08691, algorithm 2; Shah et al. 2024, arXiv:2407.08608, section 3
+#pragma once
+#include "attention_sm90.cuh"
+
+namespace samite {
+
+// What a block of the key-major kernel computes. Wide heads take two kernels: registers hold one of dK and dV.
+enum class gradient_of : int { keys_and_values, all, keys, values };
+
+template <int D, int Dv> struct sm90_gradient_shape {
+  static constexpr int widest = D > Dv ? D : Dv;
+  static constexpr bool wide = widest > 128;
+  static constexpr int keys = 128, rows = 128;            // of a tile of the dK, dV kernel; queries of one of the dQ kernel
+  static constexpr int queries = widest > 64 ? 64 : 128;  // of a tile of the dK, dV kernel
+  static constexpr int key_step = wide ? 64 : 128;        // keys of a tile of the dQ kernel
+  static constexpr int value_stages = wide ? 1 : 2;       // there
+  static constexpr int threads = 384, loader_registers = widest > 64 ? 24 : 40, registers = widest > 64 ? 240 : 232;  // as little as spills nothing
+  static constexpr int query_bytes = queries * D * 2, d_out_bytes = queries * Dv * 2, row_bytes = queries * 4, d_score_bytes = queries * keys * 2;
+};
+// The tiles of row_lse and row_delta are whole ones of the longest kind.
+constexpr int sm90_row_padding = 128;
+template <int D, int Dv, gradient_of What> struct sm90_key_gradient_shape : sm90_gradient_shape<D, Dv> {
+  using base = sm90_gradient_shape<D, Dv>;
+  static constexpr bool gives_keys = What != gradient_of::values, gives_values = What != gradient_of::keys;
+  static constexpr int d_out_stages = What == gradient_of::keys ? 1 : 2;
+  // Where results are staged too.
+  static constexpr int key_bytes = base::keys * (gives_keys || D > Dv ? D : Dv) * 2, value_bytes = gives_keys ? base::keys * Dv * 2 : 0;
+  static constexpr int shared_bytes = 1024 + key_bytes + value_bytes + 2 * base::query_bytes + d_out_stages * base::d_out_bytes + (What == gradient_of::all ? 2 * base::d_score_bytes : 0) + 4 * base::row_bytes + 160;
+};
+template <int D, int Dv> constexpr int sm90_query_gradient_bytes =
+    1024 + sm90_gradient_shape<D, Dv>::rows * (D + Dv) * 2 + sm90_gradient_shape<D, Dv>::key_step * (2 * D + sm90_gradient_shape<D, Dv>::value_stages * Dv) * 2 + 128;
+
+struct sm90_gradient_parameters {
+  tensor_map Q, K, V, d_out;  // boxes of as many rows as the kernel's tiles have
+  attention_parameters p;
+  sm90_lists lists;           // of key tiles in the dK, dV kernel, of query tiles in the dQ kernel
+  index row_stride;           // of row_lse and row_delta: queries, padded
+  float* dQ_sums;             // [batch * heads][tiles][2 warpgroups][8][128 threads][4], fused only
+};
+
+// Blocks: heads of a section follow one another at the same rank in the order of their tiles, the longest list first.
+struct sm90_block {
+  i32 b, h, tile;
+  // heads_a_list: query heads that a block takes, whose first one's order holds
+  __device__ sm90_block(const sm90_gradient_parameters& a, i32 heads_of_batch, i32 tiles, i32 heads_a_list) {
+    const i32 all = heads_of_batch * i32(a.p.batch), in_section = i32(a.lists.section), item = i32(blockIdx.x), section = item / (in_section * tiles), first = section * in_section;
+    const i32 heads = all - first < in_section ? all - first : in_section, rest = item - first * tiles, head = first + rest % heads;
+    h = head % heads_of_batch, b = head / heads_of_batch;
+    tile = a.lists.order != nullptr ? a.lists.order[b * a.lists.batch_lists + h * heads_a_list * a.lists.head_lists + rest / heads] : rest / heads;
+  }
+};
+
+// row_lse = lse * log2(e), row_delta = rowsum(d_out * out) - d_lse; +infinity and 0 in rows without a kept key and past the end. A block
+// of 256 threads for sm90_row_padding rows of a head, a row for as many lanes as 16-byte loads make it up. Heads of the same rows follow one
+// another: where tokens are stored head beside head, their rows are neighbours.
+template <class T, int Dv> __device__ inline void prepare_gradient_sm90(const sm90_gradient_parameters& a) {
+  constexpr int lanes = Dv >= 128 ? 16 : 8, apart = 256 / lanes, rows = sm90_row_padding / apart;
+  const attention_parameters& p = a.p;
+  const i32 tiles = i32(a.row_stride / sm90_row_padding), h = i32(blockIdx.x) % i32(p.heads), rest = i32(blockIdx.x) / i32(p.heads), b = rest / tiles, lane = threadIdx.x % lanes;
+  const index first = index(rest % tiles) * sm90_row_padding + threadIdx.x / lanes, head = b * p.heads + h;
+  const T *out = head_data<const T>(p.out, b, h), *d_out = head_data<const T>(p.d_out, b, h);
+  float sums[rows] = {}, lse[rows], d_lse[rows];
+#pragma unroll
+  for (int i = 0; i < rows; ++i) {
+    const index q = first + i * apart;
+    lse[i] = q < p.queries ? static_cast<const float*>(p.lse)[head * p.queries + q] : -infinity();
+    d_lse[i] = q < p.queries && p.d_lse != nullptr ? static_cast<const float*>(p.d_lse)[head * p.queries + q] : 0.0f;
+  }
+  if (p.out.vectors && p.d_out.vectors) {
+#pragma unroll
+    for (int d = lane * 8; d < Dv; d += lanes * 8) {
+      if (d >= p.value_dim) break;
+      uint4 x[rows], y[rows];  // all loads before their use
+#pragma unroll
+      for (int i = 0; i < rows; ++i) {
+        const index q = first + i * apart;
+        x[i] = y[i] = {0, 0, 0, 0};
+        if (q < p.queries) x[i] = *reinterpret_cast<const uint4*>(out + q * p.out.row_stride + d), y[i] = *reinterpret_cast<const uint4*>(d_out + q * p.d_out.row_stride + d);
+      }
+#pragma unroll
+      for (int i = 0; i < rows; ++i) {
+        const T *xs = reinterpret_cast<const T*>(&x[i]), *ys = reinterpret_cast<const T*>(&y[i]);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) sums[i] += arithmetic<float>::load(xs[e]) * arithmetic<float>::load(ys[e]);
+      }
+    }
+  } else {
+    for (int d = lane; d < p.value_dim; d += lanes)
+#pragma unroll
+      for (int i = 0; i < rows; ++i) {
+        const index q = first + i * apart;
+        if (q < p.queries) sums[i] += arithmetic<float>::load(out[q * p.out.row_stride + d * p.out.column_stride]) * arithmetic<float>::load(d_out[q * p.d_out.row_stride + d * p.d_out.column_stride]);
+      }
+  }
+#pragma unroll
+  for (int i = 0; i < rows; ++i) {
+#pragma unroll
+    for (int distance = lanes / 2; distance > 0; distance /= 2) sums[i] += __shfl_xor_sync(~0u, sums[i], distance);
+    if (lane != 0) continue;
+    const index to = head * a.row_stride + first + i * apart;
+    const bool hidden = lse[i] == -infinity();
+    static_cast<float*>(p.row_lse)[to] = hidden ? infinity() : lse[i] * log2_e;
+    static_cast<float*>(p.row_delta)[to] = hidden ? 0.0f : sums[i] - d_lse[i];
+  }
+}
+
+// Accumulators of 64 rows go to shared memory in chunks of 64 columns, then in whole rows to global memory. `staged` is the warpgroup's
+// part of a [rows][64] chunk, chunks are `chunk` bytes apart.
+template <class T, int Columns, int N>
+__device__ inline void store_warpgroup_rows(const float (&x)[N], float factor, u32 staged, u32 chunk, int barrier, const attention_tensor& t, T* head, index first_row, index rows, int columns) {
+  const int lane = threadIdx.x % 32, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    const int row = row_low + i % 4 / 2 * 8, unit = i / 4;
+    store_shared(staged + unit / 8 * chunk + row * 128 + ((unit % 8 ^ (row & 7)) << 4) + lane % 4 * 4, storage<T>::pair(x[i] * factor, x[i + 1] * factor));
+  }
+  warpgroup_sync(barrier);
+#pragma unroll 1
+  for (int i = threadIdx.x % 128; i < 64 * (Columns / 8); i += 128) {
+    const int row = i / (Columns / 8), unit = i % (Columns / 8);
+    const index r = first_row + row;
+    if (r >= rows || unit * 8 >= columns) continue;
+    const uint4 bits = load_shared_16(staged + unit / 8 * chunk + row * 128 + ((unit % 8 ^ (row & 7)) << 4));
+    if (t.vectors) {
+      *reinterpret_cast<uint4*>(head + r * t.row_stride + unit * 8) = bits;
+    } else {
+      const T* elements = reinterpret_cast<const T*>(&bits);
+      for (int e = 0; e < 8 && unit * 8 + e < columns; ++e) head[r * t.row_stride + (unit * 8 + e) * t.column_stride] = elements[e];
+    }
+  }
+}
+
+// ---- dK, dV, and fused dQ -----------------------------------------------------------------------------------------------------
+
+template <class T, int D, int Dv, gradient_of What> __device__ inline void key_gradient_sm90(const sm90_gradient_parameters& a) {
+  using shape = sm90_key_gradient_shape<D, Dv, What>;
+  constexpr bool fused = What == gradient_of::all, gives_keys = shape::gives_keys, gives_values = shape::gives_values;
+  constexpr int queries = shape::queries, keys = shape::keys, columns = queries / 2;  // accumulators of S^T of a thread
+  constexpr int key_chunk = keys * 128, query_chunk = queries * 128;
+  const attention_parameters& p = a.p;
+  extern __shared__ uint4 shared[];
+  const u32 Ks = (shared_address(shared) + 1023) & ~1023u, Vs = Ks + shape::key_bytes, Qs = Vs + shape::value_bytes, dOs = Qs + 2 * shape::query_bytes, dSs = dOs + shape::d_out_stages * shape::d_out_bytes;
+  const u32 lse_rows = dSs + (fused ? 2 * shape::d_score_bytes : 0), delta_rows = lse_rows + 2 * shape::row_bytes;
+  const u32 query_full = delta_rows + 2 * shape::row_bytes, query_empty = query_full + 16, d_out_full = query_full + 32, d_out_empty = query_full + 48;
+  const u32 d_score_full = query_full + 64, d_score_empty = query_full + 80, keys_full = query_full + 96;
+  const u32 tile_of = query_full + 112;  // [2 stages][row of the sums' tile or -1 for the end, bit tile or -1]
+
+  if (threadIdx.x == 0) {
+    for (u32 i = 0; i < 16; i += 8) {
+      barrier_init(query_full + i, 1), barrier_init(d_out_full + i, 1), barrier_init(query_empty + i, 2), barrier_init(d_out_empty + i, 2);
+      barrier_init(d_score_full + i, 2), barrier_init(d_score_empty + i, 2);
+    }
+    barrier_init(keys_full, 1);
+    barrier_init_visible();
+    prefetch(a.Q), prefetch(a.K), prefetch(a.V), prefetch(a.d_out);
+  }
+  __syncthreads();
+  const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+  const sm90_block at(a, i32(p.key_heads), i32((p.keys + keys - 1) / keys), i32(p.heads / p.key_heads));
+
+  if (group == 0) {
+    give_registers<shape::loader_registers>();
+    if (threadIdx.x != 0) return;
+    barrier_expect(keys_full, keys * D * 2 + shape::value_bytes);
+#pragma unroll 1
+    for (int c = 0; c < D / 64; ++c) copy_box(Ks + c * key_chunk, a.K, keys_full, c * 64, at.tile * keys, at.h, at.b);
+#pragma unroll 1
+    for (int c = 0; gives_keys && c < Dv / 64; ++c) copy_box(Vs + c * key_chunk, a.V, keys_full, c * 64, at.tile * keys, at.h, at.b);
+    const i32 heads = i32(p.heads / p.key_heads);
+    u32 loaded = 0;
+#pragma unroll 1
+    for (i32 h = at.h * heads; h < (at.h + 1) * heads; ++h) {
+      const i64* begin = a.lists.begin + at.b * a.lists.batch_lists + h * a.lists.head_lists + at.tile;
+      const index head = at.b * p.heads + h;
+#pragma unroll 1
+      for (i32 run = i32(begin[0]), end = i32(begin[1]); run < end; ++run) {
+        const tile_run r = a.lists.runs[run];
+        const i32 none = -0x7fffffff, bits = r.bits < 0 ? none : r.bits - r.first;
+#pragma unroll 1
+        for (i32 tile = r.first; tile < r.last; ++tile, ++loaded) {
+          const u32 stage = loaded & 1, parity = (loaded / 2 & 1) ^ 1;
+          const index first_row = head * a.row_stride + index(tile) * queries;
+          barrier_wait(query_empty + 8 * stage, parity);
+          store_shared(tile_of + 8 * stage, i32(first_row / queries), bits == none ? -1 : bits + tile);
+          barrier_expect(query_full + 8 * stage, shape::query_bytes + shape::row_bytes);
+#pragma unroll 1
+          for (int c = 0; c < D / 64; ++c) copy_box(Qs + stage * shape::query_bytes + c * query_chunk, a.Q, query_full + 8 * stage, c * 64, tile * queries, h, at.b);
+          copy_bytes(lse_rows + stage * shape::row_bytes, static_cast<const float*>(p.row_lse) + first_row, shape::row_bytes, query_full + 8 * stage);
+          const u32 d_out_stage = shape::d_out_stages == 2 ? stage : 0, d_out_parity = shape::d_out_stages == 2 ? parity : (loaded & 1) ^ 1;
+          barrier_wait(d_out_empty + 8 * d_out_stage, d_out_parity);
+          barrier_expect(d_out_full + 8 * d_out_stage, shape::d_out_bytes + (gives_keys ? shape::row_bytes : 0));
+#pragma unroll 1
+          for (int c = 0; c < Dv / 64; ++c) copy_box(dOs + d_out_stage * shape::d_out_bytes + c * query_chunk, a.d_out, d_out_full + 8 * d_out_stage, c * 64, tile * queries, h, at.b);
+          if (gives_keys) copy_bytes(delta_rows + d_out_stage * shape::row_bytes, static_cast<const float*>(p.row_delta) + first_row, shape::row_bytes, d_out_full + 8 * d_out_stage);
+        }
+      }
+    }
+    const u32 stage = loaded & 1;
+    barrier_wait(query_empty + 8 * stage, (loaded / 2 & 1) ^ 1);
+    store_shared(tile_of + 8 * stage, -1, -1);
+    barrier_arrive(query_full + 8 * stage);
+    return;
+  }
+
+  take_registers<shape::registers>();
+  const int part = group - 1, lane = threadIdx.x % 32;
+  const bool first_thread = threadIdx.x % 128 == 0;
+  const float scale = float(p.scale) * log2_e;
+  const i32 first_key = at.tile * keys + part * 64, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
+  const bool ragged = first_key + 64 > p.keys;
+  const u64 key = operand(Ks + part * 64 * 128, 16), value = operand(Vs + part * 64 * 128, 16);
+  float dK[gives_keys ? D / 2 : 1], dV[gives_values ? Dv / 2 : 1], s[columns], ds[gives_keys ? columns : 1];
+  u32 P[columns / 2], dS[columns / 2];
+  u32 stage = 0, parity = 0, d_out_stage = 0, d_out_parity = 0;
+  i32 sums_before = -1;  // the tile of dQ whose product is still to come; at first one of zeros that goes nowhere
+#pragma unroll
+  for (float& x : dK) x = 0;
+#pragma unroll
+  for (float& x : dV) x = 0;
+  if constexpr (fused) {
+    for (int i = threadIdx.x % 128; i < query_chunk / 8; i += 128) store_shared(dSs + shape::d_score_bytes + part * query_chunk + i * 8, 0, 0);
+    copies_follow();
+    warpgroup_sync(2 + part);
+    if (first_thread) barrier_arrive(d_score_full + 8);
+  }
+  barrier_wait(keys_full, 0);
+
+  // dQ of the tile before: by now both warpgroups have stored its dS. A warpgroup takes half of dQ's columns; with 128 queries half of its
+)cuh"
+     R"cuh(  // rows.
+  constexpr bool by_rows = queries == 128;
+  const auto multiply_dQ = [&](float (&dQ)[32], u32 at_stage) __attribute__((always_inline)) {
+    const u64 d_score = operand(dSs + at_stage * shape::d_score_bytes + (by_rows ? part * 64 * 128 : 0), 16), key_rows = operand(Ks + (by_rows ? 0 : part * key_chunk), key_chunk);
+    pin(dQ);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < keys / 16; ++k) warpgroup_product<T, 64>::product_by_columns(dQ, d_score + (k / 4 * query_chunk + k % 4 * 32) / 16, key_rows + k * 2048 / 16, k != 0);
+    products_commit();
+  };
+  const auto add_dQ = [&](float (&dQ)[32]) __attribute__((always_inline)) {
+    if (sums_before < 0) return;
+    float* sums = a.dQ_sums + (index(sums_before) * 2 + part) * 4096 + threadIdx.x % 128 * 4;
+#pragma unroll
+    for (int i = 0; i < 32; i += 4) add_global(sums + i * 128, dQ[i], dQ[i + 1], dQ[i + 2], dQ[i + 3]);
+  };
+
+  for (;;) {
+    barrier_wait(query_full + 8 * stage, parity);
+    const int2 work = load_shared(tile_of + 8 * stage);
+    const i32 sums_tile = work.x, bit_tile = work.y;
+    if (sums_tile < 0) break;
+    uint2 bits = {~0u, ~0u};  // long before their use
+    if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * 256 + part * 128 + threadIdx.x % 128];
+    const u32 Q = Qs + stage * shape::query_bytes, dO = dOs + d_out_stage * shape::d_out_bytes;
+    const u64 query = operand(Q, 16), d_out = operand(dO, 16), query_rows = operand(Q, query_chunk), d_out_rows = operand(dO, query_chunk);
+    pin(s);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k)
+      warpgroup_product<T, queries>::product(s, key + (k / 4 * key_chunk + k % 4 * 32) / 16, query + (k / 4 * query_chunk + k % 4 * 32) / 16, k != 0);
+    products_commit();
+    barrier_wait(d_out_full + 8 * d_out_stage, d_out_parity);
+    if constexpr (gives_keys) {
+      pin(ds);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < Dv / 16; ++k)
+        warpgroup_product<T, queries>::product(ds, value + (k / 4 * key_chunk + k % 4 * 32) / 16, d_out + (k / 4 * query_chunk + k % 4 * 32) / 16, k != 0);
+      products_commit();
+    }
+    products_wait<gives_keys ? 1 : 0>();
+    pin(s);
+    if (bit_tile >= 0 || ragged) {
+      if (first_key + row_low >= p.keys) bits.x = 0;
+      if (first_key + row_low + 8 >= p.keys) bits.y = 0;
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+#pragma unroll
+        for (int i = 0; i < columns / 2; ++i) {
+          float& x = s[i / 2 * 4 + 2 * r + i % 2];
+          x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
+        }
+    }
+    const u32 lse_at = lse_rows + stage * shape::row_bytes + lane % 4 * 8, delta_at = delta_rows + d_out_stage * shape::row_bytes + lane % 4 * 8;
+#pragma unroll
+    for (int i = 0; i < columns; i += 4) {
+      const float2 lse = load_shared_pair(lse_at + i * 8);
+      s[i] = power_of_2(s[i] * scale - lse.x), s[i + 1] = power_of_2(s[i + 1] * scale - lse.y);
+      s[i + 2] = power_of_2(s[i + 2] * scale - lse.x), s[i + 3] = power_of_2(s[i + 3] * scale - lse.y);
+    }
+    if constexpr (gives_keys) {
+      products_wait<0>();
+      pin(ds);
+      if (!gives_values && first_thread) barrier_arrive(d_out_empty + 8 * d_out_stage);
+#pragma unroll
+      for (int i = 0; i < columns; i += 4) {
+        const float2 delta = load_shared_pair(delta_at + i * 8);
+        if (gives_values) P[i / 2] = storage<T>::pair(s[i], s[i + 1]), P[i / 2 + 1] = storage<T>::pair(s[i + 2], s[i + 3]);
+        dS[i / 2] = storage<T>::pair(s[i] * (ds[i] - delta.x), s[i + 1] * (ds[i + 1] - delta.y));
+        dS[i / 2 + 1] = storage<T>::pair(s[i + 2] * (ds[i + 2] - delta.x), s[i + 3] * (ds[i + 3] - delta.y));
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < columns; i += 2) P[i / 2] = storage<T>::pair(s[i], s[i + 1]);
+    }
+    float dQ[32];
+    if constexpr (fused) {
+      // dS^T goes to shared memory as dS, [queries][64 keys] chunks.
+      barrier_wait(d_score_empty + 8 * stage, parity ^ stage ^ 1);
+      const u32 dS_tile = dSs + stage * shape::d_score_bytes;
+      const int n = threadIdx.x % 128 / 32 * 16 + (lane >> 3 & 1) * 8;
+#pragma unroll
+      for (int j = 0; j < queries / 8; j += 2) {
+        const int m = (j + (lane >> 4)) * 8 + (lane & 7);
+        store_transposed(dS_tile + part * query_chunk + m * 128 + ((n * 2) ^ ((m & 7) << 4)), dS + 2 * j);
+      }
+      copies_follow();
+      warpgroup_sync(2 + part);
+      if (first_thread) barrier_arrive(d_score_full + 8 * stage);
+      barrier_wait(d_score_full + 8 * (stage ^ 1), parity);
+      multiply_dQ(dQ, stage ^ 1);
+    }
+    if constexpr (gives_values) {
+      pin(dV);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < queries / 16; ++k) warpgroup_product<T, Dv>::product_columns(dV, P + 4 * k, d_out_rows + k * 2048 / 16);
+      products_commit();
+    }
+    if constexpr (gives_keys) {
+      pin(dK);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < queries / 16; ++k) warpgroup_product<T, D>::product_columns(dK, dS + 4 * k, query_rows + k * 2048 / 16);
+      products_commit();
+    }
+    if constexpr (fused) {
+      products_wait<2>();
+      pin(dQ);
+      if (first_thread) barrier_arrive(d_score_empty + 8 * (stage ^ 1));
+      add_dQ(dQ);
+      sums_before = sums_tile;
+    }
+    if constexpr (gives_values) {
+      products_wait<gives_keys ? 1 : 0>();
+      if (first_thread) barrier_arrive(d_out_empty + 8 * d_out_stage);
+    }
+    products_wait<0>();
+    pin(dV);
+    pin(dK);
+    if (first_thread) barrier_arrive(query_empty + 8 * stage);
+    stage ^= 1;
+    if (stage == 0) parity ^= 1;
+    if (shape::d_out_stages == 2) d_out_stage = stage;
+    if (shape::d_out_stages == 1 || stage == 0) d_out_parity ^= 1;
+  }
+  if constexpr (fused) {
+    float dQ[32];
+    barrier_wait(d_score_full + 8 * (stage ^ 1), parity);
+    multiply_dQ(dQ, stage ^ 1);
+    products_wait<0>();
+    pin(dQ);
+    add_dQ(dQ);
+    block_sync(1, 256);  // dQ has read all rows of K; other products of a warpgroup read only its own rows
+  }
+  if constexpr (gives_keys) store_warpgroup_rows<T, D>(dK, float(p.scale), Ks + part * 64 * 128, key_chunk, 2 + part, p.dK, head_data<T>(p.dK, at.b, at.h), first_key, p.keys, p.head_dim);
+  if constexpr (gives_values)
+    store_warpgroup_rows<T, Dv>(dV, 1.0f, (gives_keys ? Vs : Ks) + part * 64 * 128, key_chunk, 2 + part, p.dV, head_data<T>(p.dV, at.b, at.h), first_key, p.keys, p.value_dim);
+}
+
+// dQ = scale * the sums, in the tensor's type. A block of 256 threads a tile of 8192 sums.
+template <class T, int D> __device__ inline void finish_query_gradient_sm90(const sm90_gradient_parameters& a) {
+  constexpr int queries = sm90_gradient_shape<D, D>::queries;
+  const attention_parameters& p = a.p;
+  __shared__ T rows[queries][D + 8];
+  const int lane = threadIdx.x % 32, part = threadIdx.x / 128, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
+  const float4* sums = reinterpret_cast<const float4*>(a.dQ_sums) + index(blockIdx.x) * 2048 + part * 1024 + threadIdx.x % 128;
+  const float scale = float(p.scale);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float4 x = sums[i * 128];
+    const int row = (queries == 128 ? part * 64 : 0) + row_low, column = (queries == 128 ? 0 : part * 64) + i * 8 + lane % 4 * 2;
+    *reinterpret_cast<u32*>(&rows[row][column]) = storage<T>::pair(x.x * scale, x.y * scale);
+    *reinterpret_cast<u32*>(&rows[row + 8][column]) = storage<T>::pair(x.z * scale, x.w * scale);
+  }
+  __syncthreads();
+  const index row = index(blockIdx.x) * queries, head = row / a.row_stride, first = row % a.row_stride;
+  T* const dQ = head_data<T>(p.dQ, head / p.heads, head % p.heads);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < queries * (D / 8); i += 256) {
+    const int r = i / (D / 8), column = i % (D / 8) * 8;
+    const index q = first + r;
+    if (q >= p.queries || column >= p.head_dim) continue;
+    if (p.dQ.vectors) {
+      *reinterpret_cast<uint4*>(dQ + q * p.dQ.row_stride + column) = *reinterpret_cast<const uint4*>(&rows[r][column]);
+    } else {
+      for (int e = 0; e < 8 && column + e < p.head_dim; ++e) dQ[q * p.dQ.row_stride + (column + e) * p.dQ.column_stride] = rows[r][column + e];
+    }
+  }
+}
+
+// ---- dQ -----------------------------------------------------------------------------------------------------------------------
+
+template <class T, int D, int Dv> __device__ inline void query_gradient_sm90(const sm90_gradient_parameters& a) {
+  using shape = sm90_gradient_shape<D, Dv>;
+  constexpr int keys = shape::key_step, rows = shape::rows, columns = keys / 2, query_chunk = rows * 128, key_chunk = keys * 128, value_stages = shape::value_stages;
+  constexpr int key_bytes = keys * D * 2, value_bytes = keys * Dv * 2;
+  const attention_parameters& p = a.p;
+  extern __shared__ uint4 shared[];
+  const u32 Qs = (shared_address(shared) + 1023) & ~1023u, dOs = Qs + rows * D * 2, Ks = dOs + rows * Dv * 2, Vs = Ks + 2 * key_bytes;
+  const u32 key_full = Vs + value_stages * value_bytes, key_empty = key_full + 16, value_full = key_full + 32, value_empty = key_full + 48, queries_full = key_full + 64;
+  const u32 tile_of = key_full + 80;  // [2 stages][key tile or -1 for the end, bit tile or -1]
+
+  if (threadIdx.x == 0) {
+    for (u32 i = 0; i < 16; i += 8) barrier_init(key_full + i, 1), barrier_init(value_full + i, 1), barrier_init(key_empty + i, 2), barrier_init(value_empty + i, 2);
+    barrier_init(queries_full, 1);
+    barrier_init_visible();
+    prefetch(a.Q), prefetch(a.K), prefetch(a.V), prefetch(a.d_out);
+  }
+  __syncthreads();
+  const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+  const sm90_block at(a, i32(p.heads), i32((p.queries + rows - 1) / rows), 1);
+
+  if (group == 0) {
+    give_registers<shape::loader_registers>();
+    if (threadIdx.x != 0) return;
+    barrier_expect(queries_full, rows * (D + Dv) * 2);
+#pragma unroll 1
+    for (int c = 0; c < D / 64; ++c) copy_box(Qs + c * query_chunk, a.Q, queries_full, c * 64, at.tile * rows, at.h, at.b);
+#pragma unroll 1
+    for (int c = 0; c < Dv / 64; ++c) copy_box(dOs + c * query_chunk, a.d_out, queries_full, c * 64, at.tile * rows, at.h, at.b);
+    const i64* begin = a.lists.begin + at.b * a.lists.batch_lists + at.h * a.lists.head_lists + at.tile;
+    const i32 g = at.h / i32(p.heads / p.key_heads);
+    u32 loaded = 0;
+#pragma unroll 1
+    for (i32 run = i32(begin[0]), end = i32(begin[1]); run < end; ++run) {
+      const tile_run r = a.lists.runs[run];
+      const i32 none = -0x7fffffff, bits = r.bits < 0 ? none : r.bits - r.first;
+#pragma unroll 1
+      for (i32 tile = r.first; tile < r.last; ++tile, ++loaded) {
+        const u32 stage = loaded & 1, parity = (loaded / 2 & 1) ^ 1;
+        barrier_wait(key_empty + 8 * stage, parity);
+        store_shared(tile_of + 8 * stage, tile, bits == none ? -1 : bits + tile);
+        barrier_expect(key_full + 8 * stage, key_bytes);
+#pragma unroll 1
+        for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * key_bytes + c * key_chunk, a.K, key_full + 8 * stage, c * 64, tile * keys, g, at.b);
+        const u32 value_stage = value_stages == 2 ? stage : 0;
+        barrier_wait(value_empty + 8 * value_stage, value_stages == 2 ? parity : (loaded & 1) ^ 1);
+        barrier_expect(value_full + 8 * value_stage, value_bytes);
+#pragma unroll 1
+        for (int c = 0; c < Dv / 64; ++c) copy_box(Vs + value_stage * value_bytes + c * key_chunk, a.V, value_full + 8 * value_stage, c * 64, tile * keys, g, at.b);
+      }
+    }
+    const u32 stage = loaded & 1;
+    barrier_wait(key_empty + 8 * stage, (loaded / 2 & 1) ^ 1);
+    store_shared(tile_of + 8 * stage, -1, -1);
+    barrier_arrive(key_full + 8 * stage);
+    return;
+  }
+
+  take_registers<shape::registers>();
+  const int part = group - 1, lane = threadIdx.x % 32, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
+  const bool first_thread = threadIdx.x % 128 == 0;
+  const float scale = float(p.scale) * log2_e;
+  const i32 tail = i32(p.keys % keys), last_tile = i32((p.keys - 1) / keys), first_query = at.tile * rows + part * 64;
+  const index first_row = (at.b * p.heads + at.h) * a.row_stride + first_query + row_low;
+  float lse[2], delta[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) lse[r] = static_cast<const float*>(p.row_lse)[first_row + 8 * r], delta[r] = static_cast<const float*>(p.row_delta)[first_row + 8 * r];
+  const u64 query = operand(Qs + part * 64 * 128, 16), d_out = operand(dOs + part * 64 * 128, 16);
+  float dQ[D / 2], s[columns], ds[columns];
+  u32 dS[columns / 2];
+  u32 stage = 0, parity = 0, value_stage = 0, value_parity = 0;
+#pragma unroll
+  for (int i = 0; i < D / 2; ++i) dQ[i] = 0;
+  barrier_wait(queries_full, 0);
+
+  for (;;) {
+    barrier_wait(key_full + 8 * stage, parity);
+    const int2 work = load_shared(tile_of + 8 * stage);
+    const i32 key_tile = work.x, bit_tile = work.y;
+    if (key_tile < 0) break;
+    uint2 bits = {~0u, ~0u};  // long before their use
+    if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * 256 + part * 128 + threadIdx.x % 128];
+    const u64 key = operand(Ks + stage * key_bytes, 16), value = operand(Vs + value_stage * value_bytes, 16), key_rows = operand(Ks + stage * key_bytes, key_chunk);
+    pin(s);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k) warpgroup_product<T, keys>::product(s, query + (k / 4 * query_chunk + k % 4 * 32) / 16, key + (k / 4 * key_chunk + k % 4 * 32) / 16, k != 0);
+    products_commit();
+    barrier_wait(value_full + 8 * value_stage, value_parity);
+    pin(ds);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < Dv / 16; ++k) warpgroup_product<T, keys>::product(ds, d_out + (k / 4 * query_chunk + k % 4 * 32) / 16, value + (k / 4 * key_chunk + k % 4 * 32) / 16, k != 0);
+    products_commit();
+    products_wait<1>();
+    pin(s);
+    if (bit_tile >= 0 || (tail != 0 && key_tile == last_tile)) {
+      if (tail != 0 && key_tile == last_tile) {
+        const u32 inside = columns_below(tail);
+        bits.x &= inside, bits.y &= inside;
+      }
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+#pragma unroll
+        for (int i = 0; i < columns / 2; ++i) {
+          float& x = s[i / 2 * 4 + 2 * r + i % 2];
+          x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < columns; ++i) s[i] = power_of_2(s[i] * scale - lse[i % 4 / 2]);
+    products_wait<0>();
+    pin(ds);
+    if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+#pragma unroll
+    for (int i = 0; i < columns; i += 2) dS[i / 2] = storage<T>::pair(s[i] * (ds[i] - delta[i % 4 / 2]), s[i + 1] * (ds[i + 1] - delta[i % 4 / 2]));
+    pin(dQ);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < keys / 16; ++k) warpgroup_product<T, D>::product_columns(dQ, dS + 4 * k, key_rows + k * 2048 / 16);
+    products_commit();
+    products_wait<0>();
+    pin(dQ);
+    if (first_thread) barrier_arrive(key_empty + 8 * stage);
+    stage ^= 1;
+    if (stage == 0) parity ^= 1;
+    if (value_stages == 2) value_stage = stage;
+)cuh"
+     R"cuh(    if (value_stages == 1 || stage == 0) value_parity ^= 1;
+  }
+  store_warpgroup_rows<T, D>(dQ, float(p.scale), Qs + part * 64 * 128, query_chunk, 2 + part, p.dQ, head_data<T>(p.dQ, at.b, at.h), first_query, p.queries, p.head_dim);
+}
+
+}  // namespace samite
+)cuh"},
+    {"box_judge.cuh",
+     R"cuh(// box_judge.cuh: what a mask is over a whole box of (b, h, q, kv): the rules of include/samite/ir/bounds.hpp and ir/table.hpp, step by
+// step, so that host and device give the same verdict on every box.
+//
+// A mask is a list of steps that the host made for the numbers of this run (emit/tile_map.hpp); each step leaves an interval, or a
+// verdict, in a slot of its own, and the last step is the mask. Compiles for the host too, with __device__ defined away.
+#pragma once
+#include "integers.cuh"
+
+namespace samite {
+
+constexpr index lowest_bound = -(index(1) << 61), highest_bound = (index(1) << 61) - 1;  // bounds saturate here
+
+enum verdict : i32 { keeps_none, keeps_all, is_undecided };
+
+struct bounds {
+  index low, high;
+};
+
+struct map_box {
+  bounds of[4];  // b, h, q, kv
+};
+
+enum class step_code : i32 {
+  symbol, constant, sum, quotient, remainder, multiply, minimum, maximum, absolute, addition, difference, negation, left_shift, right_shift, anything, gather, select,
+  // verdicts
+  leaf, all, any, choice, known, opaque
+};
+
+struct map_step {
+  step_code code;
+  i32 a, b, c;       // slots of operands, -1: none; of a leaf: its form, and two table values whose difference the form is
+  i32 first, count;  // its part of the words: (slot, factor) of a sum's terms; modulus, start, count and intervals of a leaf; slots of parts
+  i32 shift;         // of a quotient or remainder: log2 of the divisor, or -1
+  i32 padding;
+  index imm;         // symbol, constant, divisor, table
+};
+
+struct map_cell {  // of a table's pyramid, and of the whole table
+  index low, high;
+  u64 residues;
+};
+
+struct map_table {
+  const i32* values;
+  const map_cell* pyramid;  // of rows that are not sorted
+  const u8* sorted;         // for each row: its values never fall
+  index dims[3];
+  index leaves;
+  map_cell whole;
+};
+
+/// What the host writes for one run, in front of the tables, the steps and the words.
+struct map_header {
+  index queries, keys;
+  index last_batch, last_head;   // B - 1, H - 1
+  i32 batches, heads;            // maps that differ; 1 where all share one
+  i32 tiles[2], tile[2];         // of queries and of keys: how many, and how long one is
+  i32 budget, steps, tables, words;
+  i32 thresholds[2], threshold_count[2];  // in the words: where comparisons of q and of kv change
+  i32 grains[2], grain_count[2];          // in the words: divisor, offset and shift of each quotient of q and of kv
+};
+
+struct map_program {
+  const map_header* header;
+  const map_table* tables;
+  const map_step* steps;
+  const index* words;
+  __device__ explicit map_program(const void* block) : header(static_cast<const map_header*>(block)) {
+    tables = reinterpret_cast<const map_table*>(header + 1);
+    steps = reinterpret_cast<const map_step*>(tables + header->tables);
+    words = reinterpret_cast<const index*>(steps + header->steps);
+  }
+};
+
+// One thread's slots: three words each, `stride` words apart.
+struct map_slots {
+  index* at;
+  int stride;
+  __device__ bounds range(int slot) const { return {at[(3 * slot) * stride], at[(3 * slot + 1) * stride]}; }
+  __device__ u64 residues(int slot) const { return u64(at[(3 * slot + 2) * stride]); }
+  __device__ verdict found(int slot) const { return verdict(at[(3 * slot) * stride]); }
+  __device__ void put(int slot, bounds x) const { at[(3 * slot) * stride] = x.low, at[(3 * slot + 1) * stride] = x.high; }
+  __device__ void put(int slot, verdict v) const { at[(3 * slot) * stride] = v; }
+  __device__ void put_residues(int slot, u64 bits) const { at[(3 * slot + 2) * stride] = index(bits); }
+};
+
+// ---- intervals --------------------------------------------------------------------------------------------------------------
+
+__device__ inline index saturated(index x) { return clamp(x, lowest_bound, highest_bound); }
+
+__device__ inline index saturated_product(index a, index b) {
+  const index low = index(u64(a) * u64(b)), high = __mul64hi(a, b);
+  if (high == (low >> 63)) return saturated(low);
+  return high < 0 ? lowest_bound : highest_bound;
+}
+
+__device__ inline bounds product(bounds x, bounds y) {
+  const index p = saturated_product(x.low, y.low), q = saturated_product(x.low, y.high), r = saturated_product(x.high, y.low), s = saturated_product(x.high, y.high);
+  return {index_min(index_min(p, q), index_min(r, s)), index_max(index_max(p, q), index_max(r, s))};
+}
+
+__device__ inline bounds times(bounds x, index factor) {
+  if (factor == 1) return x;
+  if (factor == -1) return {-x.high, -x.low};
+  const index p = saturated_product(x.low, factor), q = saturated_product(x.high, factor);
+  return {index_min(p, q), index_max(p, q)};
+}
+
+// shift: log2 of the divisor, or -1
+__device__ inline index divided(index x, index divisor, int shift) { return shift >= 0 ? x >> shift : floor_div(x, divisor); }
+
+// ---- tables -------------------------------------------------------------------------------------------------------------------
+
+__device__ inline u64 residue_bit(index value) { return u64(1) << (u64(value) & 63u); }
+
+// Residues modulo 64 of every integer of a range.
+__device__ inline u64 residues_of(bounds x) {
+  const index count = x.high - x.low + 1;
+  if (count >= 64) return ~u64(0);
+  const u64 ones = (u64(1) << count) - 1;
+  const int turn = int(u64(x.low) & 63u);
+  return turn == 0 ? ones : ones << turn | ones >> (64 - turn);
+}
+
+__device__ inline void merge(map_cell& into, const map_cell& other) {
+  into.low = index_min(into.low, other.low), into.high = index_max(into.high, other.high), into.residues |= other.residues;
+}
+
+__device__ inline map_cell range_of_row(const map_table& t, index row, index low, index high) {
+  constexpr index leaf_values = 16;
+  const i32* values = t.values + row * t.dims[2];
+  if (low == high) return {values[low], values[low], residue_bit(values[low])};
+  if (t.sorted[row] != 0) {
+    const bounds range{values[low], values[high]};
+    return {range.low, range.high, residues_of(range)};
+  }
+  map_cell found{values[low], values[low], residue_bit(values[low])};
+  index first = low / leaf_values + 1, last = high / leaf_values;  // leaves [first, last) lie wholly inside
+  const index before = first >= last ? high + 1 : first * leaf_values, after = first >= last ? high + 1 : last * leaf_values;
+  for (index x = low; x <= high; x = x + 1 == before ? after : x + 1) merge(found, {values[x], values[x], residue_bit(values[x])});
+  const map_cell* tree = t.pyramid + row * 2 * t.leaves;
+  for (first += t.leaves, last += t.leaves; first < last; first >>= 1, last >>= 1) {
+    if (first & 1) merge(found, tree[first++]);
+    if (last & 1) merge(found, tree[--last]);
+  }
+  return found;
+}
+
+__device__ inline bounds clamped_into(bounds x, index count) { return {clamp(x.low, 0, count - 1), clamp(x.high, 0, count - 1)}; }
+
+__device__ inline map_cell range_of(const map_table& t, bounds i, bounds j, bounds k) {
+  if (t.dims[0] * t.dims[1] * t.dims[2] == 0) return {0, 0, 1};
+  i = clamped_into(i, t.dims[0]), j = clamped_into(j, t.dims[1]), k = clamped_into(k, t.dims[2]);
+  if ((i.high - i.low + 1) * (j.high - j.low + 1) > 32) return t.whole;
+  map_cell found{highest_bound, lowest_bound, 0};
+  for (index a = i.low, c = j.low; a <= i.high; c == j.high ? (++a, c = j.low) : ++c) merge(found, range_of_row(t, a * t.dims[1] + c, k.low, k.high));
+  return found;
+}
+
+// ---- steps --------------------------------------------------------------------------------------------------------------------
+
+// Whether all, none or some of a stretch of integers are in the intervals and the residue class of a leaf.
+__device__ inline verdict verdict_of_stretch(const index* words, int parts, bounds range) {
+  const index modulus = words[0], start = words[1], count = words[2];
+  bool some = false;
+  for (int i = 0; i < parts; ++i) {
+    const bounds inside{index_max(range.low, words[3 + 2 * i]), index_min(range.high, words[4 + 2 * i])};
+    if (inside.low > inside.high) continue;
+    const bool whole = inside.low == range.low && inside.high == range.high;
+    if (count >= modulus) {
+      if (whole) return keeps_all;
+      some = true;
+      continue;
+    }
+    const index offset = floor_mod(inside.low - start, modulus), extent = inside.high - inside.low;
+    if (whole && offset + extent < count) return keeps_all;
+    some = some || offset < count || offset + extent >= modulus;
+  }
+  return some ? is_undecided : keeps_none;
+}
+
+__device__ inline verdict verdict_of_leaf(const map_program& p, const map_step& s, const map_slots& slots) {
+  const bounds range = slots.range(s.a);
+  const index* words = p.words + s.first;
+  const verdict found = verdict_of_stretch(words, s.count, range);
+  if (found != is_undecided || s.b < 0 || (slots.residues(s.b) & slots.residues(s.c)) != 0) return found;
+  // The two tables hold no common value here: only the difference 0 is ruled out.
+  if (s.count == 1 && words[3] == 0 && words[4] == 0) return keeps_none;
+  const bool all_but_zero = s.count == 2 && words[4] == -1 && words[5] == 1 && words[3] <= range.low && range.high <= words[6];
+  return all_but_zero && words[2] >= words[0] ? keeps_all : found;
+}
+
+__device__ inline verdict verdict_of_parts(const map_program& p, const map_step& s, const map_slots& slots, verdict neutral) {
+  bool open = false;
+  for (int i = 0; i < s.count; ++i) {
+    const verdict next = slots.found(int(p.words[s.first + i]));
+    if (next == is_undecided) open = true;
+    else if (next != neutral) return next;
+  }
+  return open ? is_undecided : neutral;
+}
+
+__device__ inline verdict verdict_of_choice(const map_step& s, const map_slots& slots) {
+  const verdict condition = slots.found(s.a);
+  if (condition == keeps_all) return slots.found(s.b);
+  if (condition == keeps_none) return slots.found(s.c);
+  return slots.found(s.b) == slots.found(s.c) ? slots.found(s.b) : is_undecided;
+}
+
+__device__ inline bounds bounds_of_step(const map_program& p, const map_step& s, const map_slots& slots, const map_box& box) {
+  constexpr bounds everything{lowest_bound, highest_bound};
+  switch (s.code) {
+    case step_code::symbol: return box.of[s.imm];
+    case step_code::constant: return {s.imm, s.imm};
+    case step_code::sum: {
+      bounds total{s.imm, s.imm};
+      for (int i = 0; i < s.count; ++i) {
+        const bounds x = times(slots.range(int(p.words[s.first + 2 * i])), p.words[s.first + 2 * i + 1]);
+        total = {saturated(total.low + x.low), saturated(total.high + x.high)};
+      }
+      return total;
+    }
+    case step_code::select: {
+      const verdict condition = slots.found(s.a);
+      if (condition == keeps_all) return slots.range(s.b);
+      const bounds otherwise = slots.range(s.c);
+      if (condition == keeps_none) return otherwise;
+      const bounds x = slots.range(s.b);
+      return {index_min(x.low, otherwise.low), index_max(x.high, otherwise.high)};
+    }
+    default: break;
+  }
+  const bounds x = s.a < 0 ? everything : slots.range(s.a), y = s.b < 0 ? x : slots.range(s.b);
+  switch (s.code) {
+    case step_code::quotient: return {divided(x.low, s.imm, s.shift), divided(x.high, s.imm, s.shift)};
+    case step_code::remainder: {
+      const index whole = divided(x.low, s.imm, s.shift);
+      if (whole != divided(x.high, s.imm, s.shift)) return {0, s.imm - 1};
+      return {x.low - whole * s.imm, x.high - whole * s.imm};
+    }
+    case step_code::minimum: return {index_min(x.low, y.low), index_min(x.high, y.high)};
+    case step_code::maximum: return {index_max(x.low, y.low), index_max(x.high, y.high)};
+    case step_code::absolute: return x.low >= 0 ? x : x.high <= 0 ? bounds{-x.high, -x.low} : bounds{0, index_max(-x.low, x.high)};
+    case step_code::addition: return {saturated(x.low + y.low), saturated(x.high + y.high)};
+    case step_code::difference: return {saturated(x.low - y.high), saturated(x.high - y.low)};
+    case step_code::negation: return {-x.high, -x.low};
+    case step_code::multiply: return product(x, y);
+    case step_code::left_shift: return y.low == y.high ? times(x, index(1) << y.low) : everything;
+    case step_code::right_shift: return y.low == y.high ? bounds{x.low >> y.low, x.high >> y.low} : everything;
+    default: return everything;
+  }
+}
+
+/// The mask's verdict on a box: sound, and the one that box_judge::judge gives on the host.
+__device__ inline verdict judge(const map_program& p, const map_slots& slots, const map_box& box) {
+  const int steps = p.header->steps;
+  for (int i = 0; i < steps; ++i) {
+    const map_step& s = p.steps[i];
+    switch (s.code) {
+      case step_code::leaf: slots.put(i, verdict_of_leaf(p, s, slots)); break;
+      case step_code::all: slots.put(i, verdict_of_parts(p, s, slots, keeps_all)); break;
+      case step_code::any: slots.put(i, verdict_of_parts(p, s, slots, keeps_none)); break;
+      case step_code::choice: slots.put(i, verdict_of_choice(s, slots)); break;
+      case step_code::known: slots.put(i, s.imm != 0 ? keeps_all : keeps_none); break;
+      case step_code::opaque: slots.put(i, is_undecided); break;
+      case step_code::gather: {
+        // Indices of fewer than three dimensions are the last ones.
+        bounds x{0, 0}, y{0, 0}, z = slots.range(s.a);
+        if (s.b >= 0) y = z, z = slots.range(s.b);
+        if (s.c >= 0) x = y, y = z, z = slots.range(s.c);
+        const map_cell found = range_of(p.tables[s.imm], x, y, z);
+        slots.put(i, bounds{found.low, found.high});
+        slots.put_residues(i, found.residues);
+        break;
+      }
+      default: slots.put(i, bounds_of_step(p, s, slots, box)); break;
+    }
+  }
+  return slots.found(steps - 1);
+}
+
+/// Where a box is cut in two: the second part begins at `at` of the axis.
+struct map_cut {
+  int axis;  // 2: q, 3: kv, 0: a single pair, which is not cut
+  index at;
+  __device__ map_box part(const map_box& box, bool second) const {
+    map_box out = box;
+    if (second) (axis == 2 ? out.of[2] : out.of[3]).low = at;
+    else (axis == 2 ? out.of[2] : out.of[3]).high = at - 1;
+    return out;
+  }
+};
+
+/// The place at which box_judge cuts a box: where a part of the mask changes, else in the middle.
+__device__ inline map_cut cut_of(const map_program& p, const bounds q, const bounds kv) {
+  const map_header& h = *p.header;
+  for (int a = 0; a < 2; ++a) {
+    const bounds range = a == 0 ? q : kv;
+    for (int i = 0; i < h.threshold_count[a]; ++i) {
+      const index at = p.words[h.thresholds[a] + i];
+      if (range.low < at && at <= range.high) return {2 + a, at};
+    }
+  }
+  const index rows = q.high - q.low, columns = kv.high - kv.low;
+  if (rows == 0 && columns == 0) return {0, 0};
+  for (int a = 0; a < 2; ++a) {
+    const bounds range = a == 0 ? q : kv;
+    for (int i = 0; i < h.grain_count[a]; ++i) {
+      const index* grain = p.words + h.grains[a] + 3 * i;
+      const index divisor = grain[0], offset = grain[1], shift = grain[2];
+      const index low = divided(range.low + offset, divisor, int(shift)), high = divided(range.high + offset, divisor, int(shift));
+      if (low != high) return {2 + a, (low + (high - low + 1) / 2) * divisor - offset};
+)cuh"
+     R"cuh(    }
+  }
+  const bounds range = rows >= columns ? q : kv;
+  return {rows >= columns ? 2 : 3, range.low + (range.high - range.low + 1) / 2};
 }
 
 }  // namespace samite
@@ -1124,20 +2127,14 @@ extern "C" __global__ void copy_16(const __grid_constant__ copy_parameters p) { 
 }  // namespace samite
 )cuh"},
     {"core.cuh",
-     R"cuh(// core.cuh: integer and storage types, conversions, arithmetic on indices and reals. Every other device source starts from it.
+     R"cuh(// core.cuh: storage types, conversions, arithmetic on reals. Every other device source starts from it.
 //
 // No host or vendor header is included: a header costs more compile time than all the kernels here together.
 #pragma once
+#include "integers.cuh"
 
 namespace samite {
 
-using index = long long;
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
-using u8 = unsigned char;
-using i32 = int;
-using i64 = long long;
 using f32 = float;
 using f64 = double;
 
@@ -1218,21 +2215,6 @@ __device__ inline void put(u8& to, double x) { to = u8(x); }
 
 // A real rounded to what the storage type can hold.
 template <class T, class Real> __device__ inline Real rounded_to(Real x) { return arithmetic<Real>::load(storage<T>::from(x)); }
-
-// ---- indices: quotients round towards minus infinity, divisors are positive ---------------------------------------------
-
-__device__ inline index floor_div(index a, index b) {
-  const index quotient = a / b;
-  return quotient - (a % b < 0 ? 1 : 0);
-}
-__device__ inline index floor_mod(index a, index b) {
-  const index remainder = a % b;
-  return remainder < 0 ? remainder + b : remainder;
-}
-__device__ inline index index_abs(index a) { return a < 0 ? -a : a; }
-__device__ inline index index_min(index a, index b) { return b < a ? b : a; }
-__device__ inline index index_max(index a, index b) { return a < b ? b : a; }
-__device__ inline index clamp(index x, index low, index high) { return x < low ? low : (x > high ? high : x); }
 
 // ---- reals: as the CPU backend computes them, so no fast approximations; min and max keep the first of two NaN-free equals --
 
@@ -1390,6 +2372,16 @@ __device__ inline uint4 load_shared_16(u32 address) {
   return x;
 }
 
+__device__ inline float2 load_shared_pair(u32 address) {
+  float2 x;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
+  return x;
+}
+// Four 8x8 blocks of 16-bit elements, transposed: lane 8 i + j has the address of row j of block i, x[i] this lane's two elements of block i.
+__device__ inline void store_transposed(u32 address, const u32* x) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
+}
+
 // ---- tensor copies -------------------------------------------------------------------------------------------------------------
 
 struct alignas(64) tensor_map {
@@ -1403,6 +2395,14 @@ __device__ inline void copy_box(u32 to, const tensor_map& map, u32 barrier, i32 
                : "memory");
 }
 
+// `bytes` at a multiple of 16 bytes, as many as 16 divides. One thread.
+__device__ inline void copy_bytes(u32 to, const void* from, u32 bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+}
+__device__ inline void add_global(float* to, float a, float b, float c, float d) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+}
+
 // What this thread read and wrote in shared memory comes before the copies that a barrier lets follow.
 __device__ inline void copies_follow() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -1410,7 +2410,8 @@ __device__ inline void copies_follow() { asm volatile("fence.proxy.async.shared:
 
 template <int Count> __device__ inline void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count)); }
 template <int Count> __device__ inline void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count)); }
-__device__ inline void warpgroup_sync(int name) { asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory"); }
+__device__ inline void block_sync(int name, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory"); }
+__device__ inline void warpgroup_sync(int name) { block_sync(name, 128); }
 
 // 2^x, with 2^-inf = 0; relative error 2^-22.
 __device__ inline float power_of_2(float x) {
@@ -1435,8 +2436,8 @@ __device__ inline u64 operand(u32 tile, u32 lead) {
   return u64((tile & 0x3ffff) >> 4) | u64(lead >> 4) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
 }
 
-// c[64, 8 N'] (+)= a b for 16 steps of k. In `product`, a and b are descriptors and both are K-major; in `product_columns`, a are
-// registers and b has the steps of k as rows.
+// c[64, 8 N'] (+)= a b for 16 steps of k. In `product`, a and b are descriptors and both are K-major; in `product_by_columns` b has the
+// steps of k as rows; so it has in `product_columns`, where a are registers.
 template <class T, int N> struct warpgroup_product;
 
 // Registers by number, and the accumulators that they are.
@@ -1451,13 +2452,15 @@ template <class T, int N> struct warpgroup_product;
 #define SAMITE_SUMS_128 SAMITE_SUMS_96, SAMITE_SUMS_8(96), SAMITE_SUMS_8(104), SAMITE_SUMS_8(112), SAMITE_SUMS_8(120)
 
 // The numbers behind the accumulators are those of the other operands.
-#define SAMITE_PRODUCT(T, N, COUNT, A, B, ADD)                                                                    \
-  static __device__ inline void product(float (&c)[COUNT], u64 a, u64 b, int add) {                               \
+#define SAMITE_PRODUCT(T, N, COUNT, A, B, ADD) SAMITE_PRODUCT_AS(product, "0", T, N, COUNT, A, B, ADD)
+#define SAMITE_PRODUCT_BY_COLUMNS(T, N, COUNT, A, B, ADD) SAMITE_PRODUCT_AS(product_by_columns, "1", T, N, COUNT, A, B, ADD)
+#define SAMITE_PRODUCT_AS(NAME, ROWS, T, N, COUNT, A, B, ADD)                                                     \
+  static __device__ inline void NAME(float (&c)[COUNT], u64 a, u64 b, int add) {                                  \
     asm volatile(                                                                                                 \
         "{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\n"                                                         \
         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " "                                           \
         "{" SAMITE_REGISTERS_##COUNT "}, "                                                                        \
-        A ", " B ", p, 1, 1, 0, 0;\n}"                                                                            \
+        A ", " B ", p, 1, 1, 0, " ROWS ";\n}"                                                                     \
         : SAMITE_SUMS_##COUNT                                                                                     \
         : "l"(a), "l"(b), "r"(add));                                                                              \
   }
@@ -1473,6 +2476,7 @@ template <class T, int N> struct warpgroup_product;
 #define SAMITE_PRODUCTS(T)                                                                                        \
   template <> struct warpgroup_product<T, 64> {                                                                   \
     SAMITE_PRODUCT(T, 64, 32, "%32", "%33", "%34")                                                                \
+    SAMITE_PRODUCT_BY_COLUMNS(T, 64, 32, "%32", "%33", "%34")                                                     \
     SAMITE_PRODUCT_COLUMNS(T, 64, 32, "%32, %33, %34, %35", "%36")                                                \
   };                                                                                                              \
   template <> struct warpgroup_product<T, 128> {                                                                  \
@@ -1487,6 +2491,36 @@ template <class T, int N> struct warpgroup_product;
   };
 SAMITE_PRODUCTS(bf16)
 SAMITE_PRODUCTS(f16)
+
+}  // namespace samite
+)cuh"},
+    {"integers.cuh",
+     R"cuh(// integers.cuh: integer types and arithmetic on indices. Compiles for the host too, with __device__ defined away.
+#pragma once
+
+namespace samite {
+
+using index = long long;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using u8 = unsigned char;
+using i32 = int;
+using i64 = long long;
+
+// Quotients round towards minus infinity, divisors are positive.
+__device__ inline index floor_div(index a, index b) {
+  const index quotient = a / b;
+  return quotient - (a % b < 0 ? 1 : 0);
+}
+__device__ inline index floor_mod(index a, index b) {
+  const index remainder = a % b;
+  return remainder < 0 ? remainder + b : remainder;
+}
+__device__ inline index index_abs(index a) { return a < 0 ? -a : a; }
+__device__ inline index index_min(index a, index b) { return b < a ? b : a; }
+__device__ inline index index_max(index a, index b) { return a < b ? b : a; }
+__device__ inline index clamp(index x, index low, index high) { return x < low ? low : (x > high ? high : x); }
 
 }  // namespace samite
 )cuh"},
@@ -1822,6 +2856,310 @@ template <class Sum, class Out> __device__ inline void sum_partials_in_order(con
   Sum total = 0;
   for (index chunk = 0; chunk < p.chunks; ++chunk) total += static_cast<const Sum*>(p.partials)[chunk * p.outputs + output];
   put(static_cast<Out*>(p.to)[output], total);
+}
+
+}  // namespace samite
+)cuh"},
+    {"tile_map.cuh",
+     R"cuh(// tile_map.cuh: the tile lists of a mask, made on the device: the lists of include/samite/mask/tile_map.hpp, bit for bit, for numbers and
+// tables that may change between replays of a captured graph. The host reads nothing back.
+//
+// classify_tiles  a block a list (a row of tiles, or a column). Stretches of tiles are judged first, then the tiles of the undecided ones,
+//                 a thread each; a warp cuts what stays undecided. Leaves the list's runs in a pool, in no order between lists.
+// pack_tiles      a block a list: copies its runs to where the host would have them, and names the undecided tiles in order.
+// The kernel that fills the bit tiles is emitted for the mask (emit/tile_map.hpp); it walks the undecided tiles in strides.
+// Both run in blocks of map_threads, grids for the capacity of both directions, dynamic shared memory as map_layout says. Lists beyond the
+// capacity leave every list empty and say so in the totals.
+#pragma once
+#include "attention.cuh"
+#include "attention_bits.cuh"
+#include "box_judge.cuh"
+
+namespace samite {
+
+constexpr int map_threads = 128, map_warps = map_threads / 32;
+
+struct list_counts {
+  i32 runs, undecided, place, padding;  // place: of the first run in the pool
+};
+
+/// What the kernels count with; all 0 before the first launch and between launches.
+struct map_counters {
+  i32 runs[2], undecided, done;
+  i32 groups[2][2][1024];  // by direction: runs and undecided tiles of 128 lists each
+};
+
+/// What the last map has.
+struct map_totals {
+  i32 runs[2], undecided, overflow;  // overflow 1: runs or undecided tiles are more than the capacity, all lists are empty
+  i32 needed_runs[2], needed_undecided, padding;
+  index batch_lists[2], head_lists[2];  // lists from one batch or head to the next; 0 where they share
+};
+
+struct map_parameters {
+  const u64* block;  // map_header and what follows it
+  i32 block_words;   // at most
+  i32 most_tiles, most_steps, most_budget;
+  i32 lists[2], run_limit[2], undecided_limit;  // capacities
+  i32 padding;
+  tile_run* pool[2];
+  list_counts* counts[2];
+  tile_run* runs[2];
+  i64* begin[2];
+  undecided_tile* undecided;
+  map_counters* counters;
+  map_totals* totals;
+};
+
+// Boxes inside a tile, from its first row and key on.
+struct small_box {
+  i32 q_low, q_high, kv_low, kv_high;
+};
+
+// Where each part lies in dynamic shared memory, in bytes; most_tiles is even.
+struct map_layout {
+  int slots, queue, open, kinds, bytes;
+  __device__ explicit map_layout(const map_parameters& p) {
+    slots = p.block_words * 8;
+    queue = slots + p.most_steps * 3 * 8 * map_threads;
+    open = queue + map_warps * p.most_budget * int(sizeof(small_box));
+    kinds = open + p.most_tiles * 2;
+    bytes = kinds + p.most_tiles;
+  }
+};
+
+// ---- classification ------------------------------------------------------------------------------------------------------------
+
+// The verdict that box_judge::judge_finely gives on an undecided tile. Where all its pairs agree, the host's search ends decided if the
+// boxes that it cuts are at most budget - 4, in whatever order they are looked at; where they don't, any search ends undecided. So boxes
+// are looked at 32 at once, level by level, after 32 single pairs that settle most tiles. All threads of the warp. (Going five cuts down at
+// once took longer: 99 instead of 64 us for the DFlash mask with documents, H200.)
+__device__ inline verdict search_tile(const map_program& p, const map_slots& slots, const map_box& tile, small_box* queue) {
+  const int lane = threadIdx.x % 32, limit = p.header->budget - 4;
+  const bounds q = tile.of[2], kv = tile.of[3];
+  const index rows = q.high - q.low + 1, columns = kv.high - kv.low + 1;
+  bool kept = false, hidden = false;
+  const auto put = [&](int at, const map_box& x) {
+    queue[at] = {i32(x.of[2].low - q.low), i32(x.of[2].high - q.low), i32(x.of[3].low - kv.low), i32(x.of[3].high - kv.low)};
+  };
+  map_box box = tile;
+  const index row = q.low + (lane < 4 ? (lane & 1) * (rows - 1) : (lane * 2654435769u >> 8) % rows);
+  const index column = kv.low + (lane < 4 ? (lane >> 1) * (columns - 1) : (lane * 2246822519u >> 8) % columns);
+  box.of[2] = {row, row}, box.of[3] = {column, column};
+  int head = 0, tail = 0;
+  for (bool is_sample = true; is_sample || head < tail; is_sample = false) {
+    const bool active = is_sample || head + lane < tail;
+    if (!is_sample) {
+      __syncwarp();  // what was put is seen
+      const small_box mine = queue[active ? head + lane : head];
+      head = head + 32 < tail ? head + 32 : tail;
+      box.of[2] = {q.low + mine.q_low, q.low + mine.q_high}, box.of[3] = {kv.low + mine.kv_low, kv.low + mine.kv_high};
+    }
+    const verdict found = judge(p, slots, box);
+    kept = kept || __any_sync(0xffffffffu, active && found == keeps_all);
+    hidden = hidden || __any_sync(0xffffffffu, active && found == keeps_none);
+    if (kept && hidden) return is_undecided;
+    // After the samples the tile itself is cut, by the first lane; then what was found undecided.
+    if (is_sample) box = tile;
+    const bool splits = is_sample ? lane == 0 : active && found == is_undecided;
+    const map_cut place = cut_of(p, box.of[2], box.of[3]);
+    const u32 splitting = __ballot_sync(0xffffffffu, splits);
+    if (__any_sync(0xffffffffu, splits && place.axis == 0) || tail + 2 * __popc(splitting) > limit) return is_undecided;
+    const int at = tail + 2 * __popc(splitting & ((1u << lane) - 1));
+    if (splits) put(at, place.part(box, false)), put(at + 1, place.part(box, true));
+    tail += 2 * __popc(splitting);
+  }
+  return kept ? keeps_all : keeps_none;
+}
+
+// Tiles [first, end) of a list of direction d as a box.
+__device__ inline map_box stretch_of(const map_header& h, int d, int list, index first, index end) {
+  const int maps_list = list / h.tiles[d], tile = list % h.tiles[d], batch = maps_list / h.heads, head = maps_list % h.heads, other = 1 - d;
+  const index length[2] = {h.queries, h.keys};
+  map_box box;
+  box.of[0] = h.batches > 1 ? bounds{batch, batch} : bounds{0, h.last_batch};
+  box.of[1] = h.heads > 1 ? bounds{head, head} : bounds{0, h.last_head};
+  box.of[2 + d] = {index(tile) * h.tile[d], index_min((index(tile) + 1) * h.tile[d], length[d]) - 1};
+  box.of[2 + other] = {first * h.tile[other], index_min(end * h.tile[other], length[other]) - 1};
+  return box;
+}
+
+// How many of a block's flags are set, and how many before this thread. All threads of the block.
+struct flag_ranks {
+  i32 total, before;
+  __device__ flag_ranks(bool flag, i32 (&sums)[map_warps]) : total(0), before(0) {
+    const u32 ballot = __ballot_sync(0xffffffffu, flag);
+    __syncthreads();  // the sums before have been read
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = __popc(ballot);
+    __syncthreads();
+    for (int w = 0; w < map_warps; ++w) {
+      if (w < int(threadIdx.x) / 32) before += sums[w];
+      total += sums[w];
+    }
+    before += __popc(ballot & ((1u << threadIdx.x % 32) - 1));
+  }
+};
+
+__device__ inline void classify_tiles(const map_parameters& p) {
+  extern __shared__ u64 shared[];
+  __shared__ i32 sums[map_warps], pool_place;
+  const map_layout layout(p);
+  const int d = int(blockIdx.x) < p.lists[0] ? 0 : 1, list = int(blockIdx.x) - d * p.lists[0];
+  const map_header& there = *reinterpret_cast<const map_header*>(p.block);
+  const int maps = there.batches * there.heads, other = 1 - d;
+  if (list >= maps * there.tiles[d]) return;
+
+  // The steps, once for the block.
+  const int words = int((sizeof(map_header) + there.tables * sizeof(map_table) + there.steps * sizeof(map_step)) / 8) + there.words;
+  for (int i = threadIdx.x; i < words; i += map_threads) shared[i] = p.block[i];
+  __syncthreads();
+  const map_program program(shared);
+  const map_header& h = *program.header;
+  char* bytes = reinterpret_cast<char*>(shared);
+  const map_slots slots{reinterpret_cast<index*>(bytes + layout.slots) + threadIdx.x, map_threads};
+  small_box* queue = reinterpret_cast<small_box*>(bytes + layout.queue) + threadIdx.x / 32 * p.most_budget;
+  u16* open = reinterpret_cast<u16*>(bytes + layout.open);
+  u8* kinds = reinterpret_cast<u8*>(bytes + layout.kinds);
+  const int tiles = h.tiles[other];
+
+  // Stretches of tiles, a thread each; those of decided ones are known. Then the tiles of the others.
+  const int stretch = (tiles + map_threads - 1) / map_threads;
+  i32 open_count = tiles == 0 ? 0 : (tiles + stretch - 1) / stretch;
+  for (int length = stretch; length > 0; length = length > 1 ? 1 : 0) {
+    const bool is_first = length == stretch;
+    const int count = is_first ? open_count : open_count * stretch;
+    for (int i = threadIdx.x; i < count; i += map_threads) {
+      const int first = is_first ? i * length : open[i / stretch] * stretch + i % stretch, end = first + length < tiles ? first + length : tiles;
+      if (first >= tiles) continue;
+      const u8 found = u8(judge(program, slots, stretch_of(h, d, list, first, end)));
+      for (int t = first; t < end; ++t) kinds[t] = found;
+    }
+    __syncthreads();
+    open_count = 0;
+    for (int first = 0; first < tiles; first += map_threads * length) {
+      const int t = first + int(threadIdx.x) * length;
+      const bool is_open = t < tiles && kinds[t] == is_undecided;
+      const flag_ranks ranks(is_open, sums);
+      if (is_open) open[open_count + ranks.before] = u16(t / length);
+      open_count += ranks.total;
+    }
+    __syncthreads();
+  }
+  // What is undecided, a warp each.
+  for (int i = threadIdx.x / 32; i < open_count; i += map_warps) {
+    const int tile = open[i];
+    const verdict found = search_tile(program, slots, stretch_of(h, d, list, tile, tile + 1), queue);
+    if (threadIdx.x % 32 == 0) kinds[tile] = u8(found);
+  }
+  __syncthreads();
+
+  // Runs: counted, given a place in the pool, written.
+  const auto starts = [&](int t) { return t < tiles && kinds[t] != keeps_none && (t == 0 || kinds[t - 1] != kinds[t]); };
+  const auto ends = [&](int t) { return t < tiles && kinds[t] != keeps_none && (t + 1 == tiles || kinds[t + 1] != kinds[t]); };
+  i32 runs = 0, undecided = 0;
+  for (int first = 0; first < tiles; first += map_threads) {
+    const int t = first + int(threadIdx.x);
+    runs += flag_ranks(starts(t), sums).total;
+    undecided += flag_ranks(t < tiles && kinds[t] == is_undecided, sums).total;
+  }
+  if (threadIdx.x == 0) {
+    pool_place = atomicAdd(&p.counters->runs[d], runs);
+    if (d == 0) atomicAdd(&p.counters->undecided, undecided);
+    atomicAdd(&p.counters->groups[d][0][list / 128], runs);
+    atomicAdd(&p.counters->groups[d][1][list / 128], undecided);
+    p.counts[d][list] = {runs, undecided, pool_place, 0};
+  }
+  __syncthreads();
+  if (pool_place > p.run_limit[d] - runs) return;
+  tile_run* out = p.pool[d] + pool_place;
+  i32 run = 0, bits = 0;
+  for (int first = 0; first < tiles; first += map_threads) {
+    const int t = first + int(threadIdx.x);
+    const flag_ranks start(starts(t), sums), bit(t < tiles && kinds[t] == is_undecided, sums);
+    const i32 before = run + start.before;
+    if (starts(t)) out[before].first = t, out[before].full = kinds[t] == keeps_all, out[before].bits = bits + bit.before;
+    if (ends(t)) out[starts(t) ? before : before - 1].last = t + 1;
+    run += start.total, bits += bit.total;
+  }
+}
+
+// ---- packing ---------------------------------------------------------------------------------------------------------------------
+
+__device__ inline i32 block_total(i32 x, i32 (&sums)[map_warps]) {
+  for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
+  __syncthreads();  // the sums before have been read
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = 0;
+  for (int w = 0; w < map_warps; ++w) x += sums[w];
+  return x;
+}
+
+__device__ inline void pack_list(const map_parameters& p, const map_header& h, int d, int list, bool overflow) {
+  __shared__ i32 sums[map_warps];
+  const int lists = h.batches * h.heads * h.tiles[d];
+  if (threadIdx.x == 0 && list == 0 && lists == 0) p.begin[d][0] = 0;
+  if (list >= lists) return;
+  // What stands before this list: whole groups of lists, then the lists of its own.
+  i32 runs_before = 0, bits_before = 0;
+  for (int g = threadIdx.x; g < list / 128; g += map_threads) runs_before += p.counters->groups[d][0][g], bits_before += p.counters->groups[d][1][g];
+  const int in_group = list / 128 * 128 + int(threadIdx.x);
+  if (in_group < list) runs_before += p.counts[d][in_group].runs, bits_before += p.counts[d][in_group].undecided;
+  runs_before = block_total(runs_before, sums), bits_before = block_total(bits_before, sums);
+  const list_counts mine = p.counts[d][list];
+  if (threadIdx.x == 0) {
+    p.begin[d][list] = overflow ? 0 : runs_before;
+    if (list + 1 == lists) p.begin[d][lists] = overflow ? 0 : runs_before + mine.runs;
+  }
+  if (overflow) return;
+  const int map = list / h.tiles[d], batch = map / h.heads, head = map % h.heads;
+  for (int i = threadIdx.x; i < mine.runs; i += map_threads) {
+    tile_run run = p.pool[d][mine.place + i];
+    run.bits = run.full ? -1 : bits_before + run.bits;
+    p.runs[d][runs_before + i] = run;
+    if (d != 0 || run.full || p.undecided == nullptr) continue;
+    for (i32 t = run.first; t < run.last; ++t) p.undecided[run.bits + t - run.first] = {batch, head, list % h.tiles[0], t};
+  }
+}
+
+__device__ inline void pack_tiles(const map_parameters& p) {
+  __shared__ bool is_last;
+  const int d = int(blockIdx.x) < p.lists[0] ? 0 : 1, list = int(blockIdx.x) - d * p.lists[0];
+  const map_header& h = *reinterpret_cast<const map_header*>(p.block);
+  map_counters& c = *p.counters;
+  const bool overflow = c.runs[0] > p.run_limit[0] || c.runs[1] > p.run_limit[1] || (p.undecided != nullptr && c.undecided > p.undecided_limit);
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    map_totals& t = *p.totals;
+    for (int i = 0; i < 2; ++i) {
+      t.runs[i] = overflow ? 0 : c.runs[i], t.needed_runs[i] = c.runs[i];
+      t.batch_lists[i] = h.batches > 1 ? index(h.heads) * h.tiles[i] : 0, t.head_lists[i] = h.heads > 1 ? h.tiles[i] : 0;
+    }
+    t.undecided = overflow ? 0 : c.undecided, t.needed_undecided = c.undecided, t.overflow = overflow;
+  }
+  pack_list(p, h, d, list, overflow);
+  // The last block to end clears the counters for the next launch.
+  __syncthreads();
+  if (threadIdx.x == 0) is_last = atomicAdd(&c.done, 1) == int(gridDim.x) - 1;
+  __syncthreads();
+  if (!is_last) return;
+  i32* words = reinterpret_cast<i32*>(&c);
+  for (int i = threadIdx.x; i < int(sizeof(map_counters) / 4); i += map_threads) words[i] = 0;
+}
+
+// ---- bit tiles ---------------------------------------------------------------------------------------------------------------------
+
+// Bits of every undecided tile; any grid of blocks of 2 * Rows threads. `mask` is in device memory, because its numbers may change.
+template <int Rows, int Keys, class Mask>
+__device__ inline void fill_map_bits(const map_parameters& p, const Mask* mask, uint2* bits) {
+)cuh"
+     R"cuh(  static_assert(sizeof(Mask) % 8 == 0, "copied in words");
+  __shared__ u64 words[sizeof(Mask) / 8];
+  for (int i = threadIdx.x; i < int(sizeof(Mask) / 8); i += 2 * Rows) words[i] = reinterpret_cast<const u64*>(mask)[i];
+  __syncthreads();
+  const Mask& here = *reinterpret_cast<const Mask*>(words);
+  const map_header& h = *reinterpret_cast<const map_header*>(p.block);
+  for (int t = blockIdx.x; t < p.totals->undecided; t += gridDim.x)
+    bits[index(t) * (2 * Rows) + threadIdx.x] = bits_of_tile<Rows, Keys>(p.undecided[t], h.queries, h.keys, here);
 }
 
 }  // namespace samite
