@@ -67,6 +67,7 @@ inline decode_report speculate(const decode_settings& s) {
   const auto prompts = choose_windows(corpus.held_out(), s.prompts + 1, s.prompt_bytes, s.seed, 0);
   double rounds = 0, produced = 0, rounds_t1 = 0, produced_t1 = 0, plain_seconds = 0, speculative_seconds = 0, plain_tokens = 0, speculative_tokens = 0;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
+    beat("decode", std::int64_t(i));
     const std::vector<std::int32_t> prompt(prompts[i].begin(), prompts[i].end());
     const generation_options greedy{.new_tokens = s.new_tokens, .seed = s.seed, .sample = std::uint32_t(i)};
     session.crop(0);

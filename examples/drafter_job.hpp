@@ -201,6 +201,8 @@ struct drafter_report {
 inline drafter_report train_drafter(const drafter_settings& s) {
   if (s.written > 0 && s.written_prompt >= s.window)
     raise("E-ARG-WRITTEN", "--written-prompt ", s.written_prompt, " --window ", s.window, ": a prompt that fills its window leaves the target nothing to write; give a --written-prompt below ", s.window, ", or --written 0");
+  watch_run(s.output + ".status");
+  beat("load");
   const byte_corpus corpus = load_corpus(s.text, s.window);
   const loaded_target target = load_target(s.target);
   check_positions("train_drafter --window", target.config, s.window);
@@ -215,6 +217,7 @@ inline drafter_report train_drafter(const drafter_settings& s) {
   o.schedule = {.peak = s.rate, .steps = s.steps, .warmup_steps = std::max<index_t>(1, s.steps / 25), .final_fraction = 0};
   o.contract = concat_text("drafter layers ", s.layers, " taps ", c.target_layer_ids, " block ", c.block_size, " mask ", c.mask_token_id, " anchors ", s.anchors, " rows ", s.windows, "x", s.window,
                            " steps ", s.steps, " rate ", s.rate, " gamma ", s.gamma, " start ", s.warm_start, s.start_layers, " written ", s.written, "/", s.written_prompt, " noise ", s.feature_noise, " loss ", int(s.loss), " seed ", s.seed, " text ", hash_text(corpus.text), " target ", hash_target(target), " ", name_of(s.used));
+  beat("write");
   const written_text written = write_text(target, corpus.training(), s);
   drafter_batch batch = make_drafter_batch(corpus.training(), written, s, c, 0);
   drafter_mask_tables tables(batch, S);
@@ -223,12 +226,14 @@ inline drafter_report train_drafter(const drafter_settings& s) {
   std::printf("training mask of the first blocks (rows: their slots; columns: the context, then these blocks, %lld a character):\n%s\n", static_cast<long long>(width),
               draw(masks[0], rows, columns).c_str());
 
+  beat("compile");
   trainer run(s.on, o, [&](graph& g) {
     const drafter_step step = build_drafter_step(g, c, masks, dim(S), M, f32, s.used, {.target = s.loss});
     g.output("loss", let(step.numerator / step.denominator));
     g.output("right_text", step.right_text), g.output("right", step.right);
     return training_graph{step.numerator, step.parameters};
   });
+  beat("load");
   run.set_weights(start);
   bind_weights(run.inputs(), on_device(frozen_target_io(target, s.used), s.on));
   feature_reader features(target, c, s.on, s.used, s.windows, s.window);
@@ -242,8 +247,9 @@ inline drafter_report train_drafter(const drafter_settings& s) {
     if (s.loss != draft_target::text) run.inputs().bind("teacher_rows", tensor::from<std::int32_t>(i32, {M}, b.blocks.teacher_rows));
   };
   stop_signals stop;
-  progress_line progress("drafter", s.steps, run.step());
+  progress_line progress("drafter", s.steps, run.step(), run_id());
   while (run.step() < s.steps) {
+    beat("step", run.step());
     batch = make_drafter_batch(corpus.training(), written, s, c, run.step());
     feed(batch, s.feature_noise, run.step());
     run.accumulate();
@@ -256,19 +262,22 @@ inline drafter_report train_drafter(const drafter_settings& s) {
     check_converging("drafter", run, loss, s.rate, saving);
     if (due) {
       progress.show(run.step(), loss, double(S + M));
-      metrics.write({{"job", "drafter"}, {"step", run.step()}, {"loss", loss}, {"rate", o.schedule.at(run.step() - 1)}, {"grad_norm", run.gradient_norm()}});
+      metrics.write({{"job", "drafter"}, {"run", run_id()}, {"step", run.step()}, {"loss", loss}, {"rate", o.schedule.at(run.step() - 1)}, {"grad_norm", run.gradient_norm()}});
     }
     if (saving && run.step() < s.steps) {
+      beat("save", run.step());
       run.save(state);
       if (stop.asked()) progress.finish(), stop.leave("drafter", run.step(), s.steps);
     }
   }
   progress.finish();
   std::fputs((run.profile() + features.profile()).c_str(), stdout);
+  beat("save", run.step());
   save_checkpoint(s.output, to_json_text(c), run.weights(), f32);
   remove_file(state);
 
   // Held-out, on the same kind of batches.
+  beat("judge", run.step());
   draft_metrics text, agreement;
   for (index_t i = 0; i < 8; ++i) {
     batch = make_drafter_batch(corpus.held_out(), {}, s, c, i);

@@ -2,8 +2,40 @@
 //
 // Run:     ./examples/quickstart.sh [--device cpu|cuda] [--text FILE] [--train-target] [--report FILE]
 // Expect:  the training mask, progress lines, two continuations and a report; trained models stay in --output.
+//
+//          With --kernels-for sm_90a --kernels FOLDER it compiles every kernel of the job into FOLDER instead, on a machine without a
+//          GPU; where there is one, SAMITE_CACHE=ro SAMITE_CACHE_DIR=FOLDER then runs the same flags with 0 compiles.
+#include <cstdlib>
+
+#include <samite/run/plan_kernels.hpp>
+
 #include "decode_job.hpp"
 #include "drafter_job.hpp"
+
+namespace {
+
+/// The job in small, a step of each kind and nothing computed: plans are made for capacities and not for step counts, so it meets all.
+struct kernel_export {
+  std::string arch, folder;
+  std::string work = (std::filesystem::temp_directory_path() / samite::concat_text("samite-kernels-", ::getpid())).string();
+
+  void begin() {
+    if (!arch.starts_with("sm_")) samite::raise("E-ARG", "--kernels-for \"", arch, "\": give an arch with its suffix, e.g. --kernels-for sm_90a");
+    if (folder.empty() || folder.front() != '/') samite::raise("E-ARG", "--kernels \"", folder, "\": --kernels-for needs a folder for the kernels, as an absolute path, e.g. --kernels $PWD/kernels");
+    ::setenv("SAMITE_CACHE_DIR", folder.c_str(), 1), ::setenv("SAMITE_CACHE", "rw", 1);  // before the cache is first used
+    samite::compile_plans_for(arch, samite::kernel_cache::instance(), true);
+  }
+  void end() const {
+    std::error_code ignored;
+    std::filesystem::remove_all(work, ignored);
+    const auto counts = samite::kernel_cache::instance().counters();
+    if (samite::disk_cache::instance().store_failures() > 0) samite::raise("E-FILE-WRITE", "writing kernels into \"", folder, "\" failed; choose a folder of yours on a disk with room");
+    std::printf("\n%d kernels for %s in %s: %d compiled in %.1f s, %d were there\n", counts.compiles + counts.disk_hits, arch.c_str(), folder.c_str(), counts.compiles,
+                samite::kernel_cache::instance().compile_ms() / 1000, counts.disk_hits);
+  }
+};
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{"Draws the training mask, trains a drafter against a frozen target and decodes with both."};
@@ -22,11 +54,20 @@ int main(int argc, char** argv) {
   app.add_option("--target-steps", target_steps, "training steps of the target; 0 chooses by size")->check(example::count_between(0, 100000000));
   app.add_option("--prompts", prompts, "held-out prompts to decode")->capture_default_str()->check(example::count_between(1, 10000));
   app.add_option("--report", report_file, "write the report as one JSON object");
+  kernel_export exported;
+  app.add_option("--kernels-for", exported.arch, "compile the job's kernels for GPUs of this arch, e.g. sm_90a, instead of running it; needs no GPU");
+  app.add_option("--kernels", exported.folder, "the folder that --kernels-for fills");
   return example::run_program(app, argc, argv, [&] {
     using namespace samite;
     const auto start = std::chrono::steady_clock::now();
-    const device where = example::device_named(on);
+    device where = example::device_named(on);
     const dtype compute = example::dtype_named("--dtype", used);
+    const bool exporting = !exported.arch.empty();
+    if (exporting) {
+      exported.begin();
+      where = device::cpu(), output = exported.work, report_file.clear();
+      steps = target_steps = prompts = 1;
+    }
     // What can't work is said before anything is trained or written.
     make_backend(where);
     const byte_corpus corpus = load_corpus(text, large ? 257 : 129);
@@ -34,6 +75,7 @@ int main(int argc, char** argv) {
     example::prepare_folder(output);
     if (!report_file.empty()) example::check_writable(report_file);
     const std::string metrics = output + "/metrics.jsonl";
+    example::watch_run(output + "/status");
 
     example::target_settings ts{.text = text, .output = output + "/target", .metrics = metrics, .on = where, .used = compute};
     if (large) ts.hidden = 512, ts.layers = 12, ts.heads = 8, ts.kv_heads = 4, ts.head_dim = 64, ts.intermediate = 1408, ts.steps = 2000, ts.batch = 64, ts.window = 256, ts.rate = 1e-3;
@@ -43,12 +85,14 @@ int main(int argc, char** argv) {
     example::drafter_settings ds{.text = text, .target = target, .output = output + "/drafter", .metrics = metrics, .on = where, .used = compute};
     if (large) ds.layers = 3, ds.block_size = 16, ds.taps = 5, ds.anchors = 512, ds.windows = 32, ds.window = 256, ds.steps = 3000, ds.rate = 2e-3, ds.gamma = 7, ds.written = 4096;
     if (steps > 0) ds.steps = steps;
+    if (exporting) ds.written = std::min<example::index_t>(ds.written, 64);  // one batch of the decoder that writes
     const example::drafter_report drafted = example::train_drafter(ds);
     const example::decode_report decoded =
         example::speculate({.text = text, .target = target, .drafter = ds.output, .on = where, .used = compute, .prompts = prompts});
 
     const example::loaded_target t = example::load_target(target);
     const double bits = bits_per_byte(t.config, example::on_device(t.weights, where), where, f32, corpus.held_out(), ts.window);
+    if (exporting) return exported.end();
     const double baseline = byte_model(corpus.training(), 2).bits_per_byte(corpus.held_out());
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
@@ -65,6 +109,9 @@ int main(int argc, char** argv) {
     example::print_report(decoded);
     example::print_line("models", target + ", " + ds.output);
     example::print_line("seconds", example::fixed(seconds, 1));
+    const kernel_cache::counts kernels = where.type == device::kind::cuda ? kernel_cache::instance().counters() : kernel_cache::counts{};
+    if (where.type == device::kind::cuda)
+      example::print_line("kernels", concat_text(kernels.compiles, " compiled in ", example::fixed(kernel_cache::instance().compile_ms() / 1000, 1), " s, ", kernels.disk_hits, " from disk"));
     if (report_file.empty()) return;
     const auto list = [](const std::vector<double>& shares) { return json_value(json_value::array(shares.begin(), shares.end())); };
     write_file(report_file, to_json(json_value::object({{"bits_per_byte", bits},
@@ -82,6 +129,8 @@ int main(int argc, char** argv) {
                                                         {"plain_tokens_per_s", decoded.plain_tokens_per_s},
                                                         {"speculative_tokens_per_s", decoded.speculative_tokens_per_s},
                                                         {"device", where.name()},
+                                                        {"kernels_compiled", kernels.compiles},
+                                                        {"kernels_from_disk", kernels.disk_hits},
                                                         {"seconds", seconds}})) + "\n");
   });
 }

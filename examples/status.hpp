@@ -4,16 +4,47 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include <samite/core/error.hpp>
 #include <samite/jit/crash_report.hpp>
+#include <samite/jit/run_status.hpp>
 
 namespace example {
+
+/// The run of this program, if it is one that can be asked from outside (ask_run).
+inline std::optional<samite::run_status>& watched_run() {
+  static std::optional<samite::run_status> run;
+  return run;
+}
+
+/// From now on `folder` says where this program is and, at its end, its exit status. A job inside a larger one changes nothing.
+///
+/// errors  E-FILE-WRITE if it can't be written, or another run is alive there
+inline void watch_run(const std::string& folder) {
+  if (!watched_run()) watched_run().emplace(folder);
+}
+/// Where the run is: load, compile, step, save, decode.
+inline void beat(std::string_view phase, std::int64_t step = 0) {
+  if (watched_run()) watched_run()->beat(phase, step);
+}
+inline std::string run_id() { return watched_run() ? watched_run()->id() : std::string(); }
+
+template <class Work>
+int status_of(Work work);
 
 /// Runs `work`, turns errors into one line on stderr, and gives the exit status of docs/errors.md.
 template <class Work>
 int end_with_status(Work work) {
+  const int status = status_of(work);
+  if (watched_run()) watched_run()->finish(status);
+  return status;
+}
+
+template <class Work>
+int status_of(Work work) {
   try {
     samite::install_crash_handler();  // a signal is not the end of the story: it says what each thread was doing
     work();

@@ -81,6 +81,8 @@ inline decoder_config target_for(const target_settings& s) {
 
 /// Trains a byte-level decoder from scratch, or continues an interrupted run of the same settings.
 inline void train_target(const target_settings& s) {
+  watch_run(s.output + ".status");
+  beat("load");
   const byte_corpus corpus = load_corpus(s.text, s.window + 1);
   const decoder_config c = target_for(s);
   make_backend(s.on);  // a missing GPU is said before anything is written
@@ -92,14 +94,17 @@ inline void train_target(const target_settings& s) {
   o.schedule = {.peak = s.rate, .steps = s.steps, .warmup_steps = std::max<index_t>(1, s.steps / 25), .final_fraction = 0.05};
   o.contract = concat_text("target h", s.hidden, " l", s.layers, " heads ", s.heads, "/", s.kv_heads, "/", s.head_dim, " f", s.intermediate, " steps ", s.steps, " batch ", s.batch, "x",
                            s.window, " rate ", s.rate, " decay ", s.weight_decay, " seed ", s.seed, " text ", hash_text(corpus.text), " ", name_of(s.used));
+  beat("compile");
   trainer run(s.on, o, [&](graph& g) { return language_model_graph(g, c, s.batch, s.window, s.used); });
+  beat("load");
   run.set_weights(initial_weights(parameter_shapes(run.inputs().source().source()), s.seed));
   const std::string state = s.output + "/training_state.safetensors";
   if (s.resume && file_exists(state)) run.load(state);
 
   stop_signals stop;
-  progress_line progress("target", s.steps, run.step());
+  progress_line progress("target", s.steps, run.step(), run_id());
   while (run.step() < s.steps) {
+    beat("step", run.step());
     bind_windows(run.inputs(), choose_windows(corpus.training(), s.batch, s.window + 1, s.seed, run.step()));
     run.accumulate();
     run.update(double(s.batch * s.window));
@@ -109,15 +114,17 @@ inline void train_target(const target_settings& s) {
     check_converging("target", run, loss, s.rate, saving);
     if (due) {
       progress.show(run.step(), loss, double(s.batch * s.window));
-      metrics.write({{"job", "target"}, {"step", run.step()}, {"loss", loss}, {"rate", o.schedule.at(run.step() - 1)}, {"grad_norm", run.gradient_norm()}});
+      metrics.write({{"job", "target"}, {"run", run_id()}, {"step", run.step()}, {"loss", loss}, {"rate", o.schedule.at(run.step() - 1)}, {"grad_norm", run.gradient_norm()}});
     }
     if (saving && run.step() < s.steps) {
+      beat("save", run.step());
       run.save(state);
       if (stop.asked()) progress.finish(), stop.leave("target", run.step(), s.steps);
     }
   }
   progress.finish();
   std::fputs(run.profile().c_str(), stdout);
+  beat("save", run.step());
   save_checkpoint(s.output, to_json_text(c), run.weights(), s.stored);
   remove_file(state);
 }

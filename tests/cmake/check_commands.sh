@@ -75,6 +75,13 @@ says --stored
 refuses 2 E-ARG-WRITTEN train_drafter --window 64 --written-prompt 100 "${out[@]}"
 refuses 2 E-ARG-WRITTEN train_drafter --window 64 --written-prompt 64 "${out[@]}"
 for program in draw_a_mask your_own_mask; do refuses 2 E-ARG $program --bogus; done
+refuses 2 E-ARG quickstart --kernels-for hopper --kernels "$work/kernels"
+refuses 2 E-ARG quickstart --kernels-for sm_90a
+says --kernels
+refuses 2 E-ARG tune first
+refuses 4 E-GPU-NONE tune
+SAMITE_CACHE=off refuses 4 E-JIT-CACHE tune --self-test
+refuses 2 E-ARG ask_run
 
 # the text
 : >"$work/empty"

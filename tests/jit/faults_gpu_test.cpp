@@ -1,13 +1,12 @@
 // The faults of kernel caches and tuners that need a device; numbers are those of the faults that users of others met.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -47,19 +46,6 @@ int result_of(const cuda_stream& stream, const cuda_function& function, int befo
   x.download(stream, &after, sizeof after);
   stream.synchronize();
   return after;
-}
-
-/// Runs a test case of this program in a process of its own: its status, and what it said.
-std::pair<int, std::string> run_alone(const std::string& title, const std::string& variables) {
-  char self[4096];
-  const ssize_t length = ::readlink("/proc/self/exe", self, sizeof self);
-  REQUIRE(length > 0);
-  const std::string command = variables + " SAMITE_TEST_REPORT= '" + std::string(self, std::size_t(length)) + "' --no-skip --test-case='" + title + "' 2>&1";
-  std::FILE* const out = ::popen(command.c_str(), "r");
-  std::string text;
-  for (int c; (c = std::fgetc(out)) != EOF;) text += char(c);
-  const int status = ::pclose(out);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text};
 }
 
 /// y[i] = x[i] + 1 for 4096 numbers, by candidates that differ in their block; "trap" faults the device.
@@ -167,7 +153,11 @@ TEST_CASE("case 58: the driver's own cache stays empty") {
   NEEDS_GPU;
   const temporary_folder folder;
   CHECK(run_alone("helper: loads a kernel*", "CUDA_CACHE_PATH=" + (folder / "driver")).first == 0);
-  CHECK((!file_exists(folder / "driver") || folder.entry_count() == 0));
+  // The driver makes the folder when it starts (580.159, 2026-11-30), and puts nothing into it: what it gets is machine code.
+  int entries = 0;
+  std::error_code ignored;
+  for (auto it = std::filesystem::recursive_directory_iterator(folder / "driver", ignored); it != std::filesystem::recursive_directory_iterator(); it.increment(ignored)) ++entries;
+  CHECK(entries == 0);
 }
 
 TEST_CASE("case 61: a process that ends while kernels are loaded keeps its status and says nothing") {

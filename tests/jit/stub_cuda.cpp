@@ -1,6 +1,7 @@
 // A CUDA driver without a device behind it, for tests of what stands above the driver: two devices, 8.0 and 9.0, whose memory is the
 // host's, and kernels that count their launches and take a microsecond a block. A cubin that begins with "bad" is refused, as the driver
-// refuses a damaged one, and one that begins with "large" has no registers left.
+// refuses a damaged one, one that begins with "lazy" when a kernel is looked up in it, as a lazily loading driver does, and one that
+// begins with "large" has no registers left.
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -9,7 +10,7 @@ namespace {
 int device_of_context = 0;
 long long clock_us = 0;
 struct stub_module {
-  bool is_large;
+  bool is_large, is_lazy;
 };
 }  // namespace
 
@@ -32,10 +33,13 @@ int cuStreamCreate(void** stream, unsigned) { return *stream = reinterpret_cast<
 int cuLibraryLoadData(void** library, const void* cubin, void*, void*, unsigned, void*, void*, unsigned) {
   ++stub_loads;
   if (std::memcmp(cubin, "bad", 3) == 0) return 200;
-  return ++stub_modules, *library = new stub_module{std::memcmp(cubin, "large", 5) == 0}, 0;
+  return ++stub_modules, *library = new stub_module{std::memcmp(cubin, "large", 5) == 0, std::memcmp(cubin, "lazy", 4) == 0}, 0;
 }
 int cuLibraryUnload(void* library) { return --stub_modules, delete static_cast<stub_module*>(library), 0; }
-int cuLibraryGetKernel(void** kernel, void* library, const char*) { return *kernel = library, 0; }
+int cuLibraryGetKernel(void** kernel, void* library, const char*) {
+  if (static_cast<stub_module*>(library)->is_lazy) return 200;
+  return *kernel = library, 0;
+}
 int cuKernelGetFunction(void** function, void* kernel) { return *function = kernel, 0; }
 int cuLaunchKernel(void* function, unsigned grid_x, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**) {
   if (static_cast<stub_module*>(function)->is_large) return 701;

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <samite/jit/compiler.hpp>
@@ -119,6 +120,19 @@ inline int end_of_child(pid_t child) {
 template <class Work>
 int status_of_child(Work&& work) {
   return end_of_child(start_child(std::forward<Work>(work)));
+}
+
+/// Runs a test case of this program in a process of its own: its status, and what it said.
+inline std::pair<int, std::string> run_alone(const std::string& title, const std::string& variables) {
+  char self[4096];
+  const ssize_t length = ::readlink("/proc/self/exe", self, sizeof self);
+  if (length <= 0) return {-1, "this program can't be found"};
+  const std::string command = variables + " SAMITE_TEST_REPORT= '" + std::string(self, std::size_t(length)) + "' --no-skip --test-case='" + title + "' 2>&1";
+  std::FILE* const out = ::popen(command.c_str(), "r");
+  std::string text;
+  for (int c; (c = std::fgetc(out)) != EOF;) text += char(c);
+  const int status = ::pclose(out);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text};
 }
 
 /// Good and bad entries of a cache folder, read as its owner would.

@@ -315,26 +315,29 @@ SAMITE_IMPL cuda_function kernel_cache::function(const cuda_device& device, cons
     place = &slot.devices[device.index()];
   }
   const std::lock_guard loading(place->loading);  // of this kernel on this device alone
-  if (place->module == nullptr) {
-    const activity note("load", concat_text(source.label, " on device ", device.index(), ", key ", slot.hash));
-    auto kernel = get(slot, source);
-    const relaxed_capture during_load;  // a kernel first met inside a capture is loaded all the same
-    try {
-      place->module = std::make_shared<cuda_module>(device, kernel->cubin.data());
-    } catch (const error& e) {
-      // What the driver refuses may have come damaged from the disk in spite of its checksum: compile it once and try again.
-      {
-        const std::lock_guard lock(detail::jit_mutex());
-        if (!slot.is_from_disk || e.code() == "E-CUDA-MEMORY" || e.code() == "E-CUDA-FAULT") throw;
-        slot.ready = nullptr;
-      }
-      disk_.remove(slot.key);
-      kernel = get(slot, source);
-      place->module = std::make_shared<cuda_module>(device, kernel->cubin.data());
+  const relaxed_capture during_load;  // a kernel first met inside a capture is loaded all the same
+  const auto load_and_find = [&] {
+    if (place->module == nullptr) {
+      const activity note("load", concat_text(source.label, " on device ", device.index(), ", key ", slot.hash));
+      place->module = std::make_shared<cuda_module>(device, get(slot, source)->cubin.data());
     }
+    return place->module->function(name);
+  };
+  try {
+    return load_and_find();
+  } catch (const error& e) {
+    // What the driver refuses, now or when it looks inside for the kernel, may have come damaged from the disk in spite of its checksum:
+    // compile it once and try again.
+    const bool is_loaded = place->module != nullptr;
+    {
+      const std::lock_guard lock(detail::jit_mutex());
+      if (!slot.is_from_disk || e.code() == "E-CUDA-MEMORY" || e.code() == "E-CUDA-FAULT" || (is_loaded && e.code() != "E-CUDA-IMAGE")) throw;
+      slot.ready = nullptr;
+    }
+    place->module = nullptr;
+    disk_.remove(slot.key);
+    return load_and_find();
   }
-  const relaxed_capture during_lookup;
-  return place->module->function(name);
 }
 
 SAMITE_IMPL std::vector<kernel_record> kernel_cache::history() const {

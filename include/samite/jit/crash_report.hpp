@@ -13,6 +13,7 @@ namespace samite {
 void install_crash_handler(const std::string& file = "");
 
 /// What this thread does in this scope, e.g. activity note("compile", label). Scopes may nest; the last eight of each thread are kept.
+/// With SAMITE_NVTX=1 it is a range in NVIDIA's profilers too.
 ///
 /// cost  about 0.1 us: for compiles, loads, tunings and steps, not for every launch
 class activity {
@@ -24,6 +25,7 @@ class activity {
 
  private:
   char* line_;
+  bool is_range_ = false;
 };
 
 /// The activities of all threads, a line each, those under way first marked with '>'.

@@ -13,6 +13,7 @@
 
 #include <samite/io/file.hpp>
 #include <samite/jit/crash_report.hpp>
+#include <samite/runtime/nvtx.hpp>
 
 namespace samite {
 namespace detail {
@@ -118,6 +119,12 @@ inline void report_crash(int signal) {
 }  // namespace detail
 
 SAMITE_IMPL activity::activity(std::string_view phase, std::string_view subject) noexcept : line_(nullptr) {
+  if (const detail::nvtx_api* api = detail::nvtx()) [[unlikely]] {
+    char name[256], *end = name;
+    detail::append_chars(end, name + sizeof name - 1, phase), detail::append_chars(end, name + sizeof name - 1, " "), detail::append_chars(end, name + sizeof name - 1, subject);
+    *end = '\0', is_range_ = true;
+    api->push(name);
+  }
   static thread_local detail::activity_place place;
   line_ = place.next_line();
   if (line_ == nullptr) return;
@@ -145,6 +152,8 @@ SAMITE_IMPL activity::activity(std::string_view phase, std::string_view subject)
 }
 
 SAMITE_IMPL activity::~activity() {
+  if (is_range_) [[unlikely]]
+    detail::nvtx()->pop();
   // Nested deeper than the lines of a thread, the line may be another activity's by now; its mark is one character and no harm.
   if (line_ != nullptr) detail::put_char(line_, ' ');
 }

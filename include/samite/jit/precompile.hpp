@@ -10,7 +10,8 @@
 namespace samite {
 
 struct precompile_options {
-  int threads = 2;  // NVRTC's front end lets one at a time through; a second one uses the time of the other phases. 300 MB each
+  /// 0: a quarter of the cores, from 2 to 4. NVRTC's front end lets one at a time through; others use the time of its other phases. 300 MB each.
+  int threads = 0;
   int first_line_ms = 1000, next_line_ms = 5000;           // when it says how far it is
   std::function<void(const std::string&)> say = {};        // takes the lines; default: standard error
 };

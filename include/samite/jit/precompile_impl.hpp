@@ -60,7 +60,8 @@ SAMITE_IMPL precompilation::precompilation(kernel_cache& cache, std::vector<kern
   state& s = *state_;
   if (s.sources.empty()) return;
   s.failures.resize(s.sources.size());
-  const std::size_t workers = std::min(std::size_t(std::max(s.options.threads, 1)), s.sources.size());
+  const unsigned wanted = s.options.threads > 0 ? unsigned(s.options.threads) : std::clamp(std::thread::hardware_concurrency() / 4, 2u, 4u);
+  const std::size_t workers = std::min(std::size_t(wanted), s.sources.size());
   for (std::size_t i = 0; i < workers; ++i) s.threads.emplace_back([&s] { s.compile_all(); });
   s.threads.emplace_back([&s] { s.report(); });
 }

@@ -82,6 +82,9 @@ class tuner {
   explicit tuner(disk_cache& store, tuning_options options = {});
   ~tuner();
 
+  /// The process's tuner, over its disk cache. errors  E-ENV-VALUE
+  static tuner& instance();
+
   /// The index of the candidate to use now; never measures. 0 if nothing is known.
   int choose(const tuning_problem& problem);
   /// Measures, unless the answer is known, pinned, forbidden or under way in another thread. Gives the index to use.

@@ -44,6 +44,11 @@ SAMITE_IMPL tuning_options tuning_options_from_environment() {
 SAMITE_IMPL tuner::tuner(disk_cache& store, tuning_options options) : store_(store), options_(std::move(options)) {}
 SAMITE_IMPL tuner::~tuner() = default;
 
+SAMITE_IMPL tuner& tuner::instance() {
+  static tuner& made = *new tuner(disk_cache::instance(), tuning_options_from_environment());
+  return made;
+}
+
 SAMITE_IMPL double tuner::now_ms() const {
   if (options_.now_ms) return options_.now_ms();
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -235,7 +240,10 @@ SAMITE_IMPL int tuner::measure_all(const tuning_problem& problem, const std::str
     results[screened] = screen(problem, problem.candidates[screened], key, launcher);
     compile_ms += results[screened].compile_ms;
     best = std::min(best, results[screened].us);
-    if (screened == 0 && !results[0].dropped.empty()) break;  // nothing to compare with
+    if (screened == 0 && !results[0].dropped.empty()) {  // nothing to compare with
+      screened = 1;
+      break;
+    }
   }
   for (int round = 1; round < options_.rounds; ++round)
     for (std::size_t i = 0; i < screened; ++i) {

@@ -19,7 +19,8 @@ std::shared_ptr<backend> make_backend(const device& target);
 /// threads  one thread at a time; several executors may share a plan and a backend may be shared by the executors of one thread
 class executor {
  public:
-  /// Reserves the plan's arena. Executors on one device may share a backend, and then its kernels.
+  /// Reserves the plan's arena. Executors on one device may share a backend, and then its kernels. On a GPU the plan's kernels are
+  /// compiled in the background from now on, with a line on standard error if that takes over a second.
   explicit executor(plan p, std::shared_ptr<backend> on = nullptr);
 
   /// Binds a tensor to an input, parameter or state by name; it is shared, not copied. Its extents give the run-time
@@ -67,13 +68,15 @@ class executor {
   std::map<int, tensor> staged_;     // device copies of host inputs
   std::map<const length_symbol*, index_t> fixed_lengths_;
   length_map lengths_;
+  std::vector<std::unique_ptr<node_memory>> memories_;  // by node; empty if the backend keeps nothing
   std::vector<std::vector<std::optional<tensor_view>>> views_;
   struct prepared {
     int node;
     std::vector<tensor_view> inputs, outputs;
   };
   std::vector<prepared> steps_;
-  bool views_ready_ = false, profiling_ = false;
+  std::uint64_t views_made_ = 0;  // how often
+  bool views_ready_ = false, profiling_ = false, is_dry_ = false;  // dry: see compile_plans_for()
   std::map<std::string, double> seconds_;
 };
 

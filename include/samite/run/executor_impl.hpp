@@ -8,6 +8,7 @@
 #include <samite/run/cpu_backend.hpp>
 #include <samite/run/cuda_backend.hpp>
 #include <samite/run/executor.hpp>
+#include <samite/run/plan_kernels.hpp>
 
 namespace samite {
 
@@ -19,6 +20,8 @@ SAMITE_IMPL std::shared_ptr<backend> make_backend(const device& target) {
 
 SAMITE_IMPL executor::executor(plan p, std::shared_ptr<backend> on)
     : plan_(std::move(p)), backend_(on ? std::move(on) : make_backend(plan_.target())), profiling_(env_number("SAMITE_PROFILE", 0, 1).value_or(0) == 1) {
+  is_dry_ = plan_.target().type == device::kind::cpu && detail::compile_beside(plan_);
+  memories_ = backend_->prepare(plan_);
   arena_ = backend_->make_tensor(dtype::u8, {index_t(plan_.arena_bytes())});
   const graph& g = plan_.source();
   for (std::size_t i = 0; i < g.nodes().size(); ++i) {
@@ -180,14 +183,15 @@ SAMITE_IMPL void executor::step() {
       for (std::size_t o = 0; o < g.node(id).outputs.size(); ++o) p.outputs.push_back(view_of({id, int(o)}));
       steps_.push_back(std::move(p));
     }
-    views_ready_ = true;
+    views_ready_ = true, ++views_made_;
   }
+  if (is_dry_) return;
   for (const auto& [id, copy] : staged_)
     if (const tensor& t = bound_.at(id); t.is_host()) backend_->upload(t, copy.raw());
   backend_->begin_step();
   for (const prepared& p : steps_) {
     const auto start = std::chrono::steady_clock::now();
-    backend_->run({g, g.node(p.node), p.inputs, p.outputs, lengths_});
+    backend_->run({g, g.node(p.node), p.inputs, p.outputs, lengths_, memories_.empty() ? nullptr : memories_[std::size_t(p.node)].get(), views_made_});
     if (!profiling_) continue;
     backend_->synchronize();
     const graph_node& n = g.node(p.node);

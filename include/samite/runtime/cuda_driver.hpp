@@ -8,6 +8,7 @@
 
 #include <samite/core/dtype.hpp>
 #include <samite/runtime/cuda_api.hpp>
+#include <samite/runtime/nvtx.hpp>
 
 namespace samite {
 
@@ -281,6 +282,7 @@ class cuda_function {
   /// Starts the kernel; `arguments` points to one pointer for each parameter. Does not block.
   void launch(const cuda_stream& stream, const launch_shape& shape, void** arguments) const {
     const detail::cuda_api& api = detail::cuda();
+    const nvtx_range range(name_.c_str());
     int result = 0;
     if (shape.cluster_x == 1 && !shape.programmatic) {
       result = api.launch(handle_, shape.grid_x, shape.grid_y, shape.grid_z, shape.block_x, shape.block_y, shape.block_z,

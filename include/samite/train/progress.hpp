@@ -9,10 +9,11 @@
 
 namespace samite {
 
-/// Step, loss, rate and time left on one line that is rewritten in a terminal; elsewhere a plain line now and then.
+/// Step, loss, rate and time left on one line that is rewritten in a terminal; elsewhere a plain line now and then, which begins with the
+/// run's id if there is one, so that a log tells whose line it is.
 class progress_line {
  public:
-  progress_line(std::string what, index_t steps, index_t first_step = 0);
+  progress_line(std::string what, index_t steps, index_t first_step = 0, std::string run_id = "");
   ~progress_line() { finish(); }
   progress_line(const progress_line&) = delete;
 
@@ -24,7 +25,7 @@ class progress_line {
   void finish();
 
  private:
-  std::string what_;
+  std::string what_, run_id_;
   index_t steps_, first_;
   bool live_, open_ = false;
   double start_, shown_;  // seconds on a clock that never goes back

@@ -17,8 +17,8 @@ inline double steady_seconds() { return std::chrono::duration<double>(std::chron
 
 }  // namespace detail
 
-SAMITE_IMPL progress_line::progress_line(std::string what, index_t steps, index_t first_step)
-    : what_(std::move(what)), steps_(steps), first_(first_step), live_(::isatty(STDOUT_FILENO) != 0), start_(detail::steady_seconds()), shown_(start_ - 3600) {}
+SAMITE_IMPL progress_line::progress_line(std::string what, index_t steps, index_t first_step, std::string run_id)
+    : what_(std::move(what)), run_id_(std::move(run_id)), steps_(steps), first_(first_step), live_(::isatty(STDOUT_FILENO) != 0), start_(detail::steady_seconds()), shown_(start_ - 3600) {}
 
 SAMITE_IMPL bool progress_line::due(index_t step) const { return step == steps_ || detail::steady_seconds() - shown_ > (live_ ? 0.25 : 5); }
 
@@ -30,7 +30,7 @@ SAMITE_IMPL void progress_line::show(index_t step, double loss, double tokens) {
   std::snprintf(text, sizeof text, "%s step %lld/%lld  loss %.4f  %.0f tok/s  ETA %.0f s", what_.c_str(), static_cast<long long>(step), static_cast<long long>(steps_), loss,
                 rate * tokens, rate > 0 ? double(steps_ - step) / rate : 0.0);
   if (live_) std::printf("\r\x1b[K%s", text);
-  else std::printf("%s\n", text);
+  else std::printf("%s%s%s%s\n", run_id_.empty() ? "" : "[", run_id_.c_str(), run_id_.empty() ? "" : "] ", text);
   std::fflush(stdout);
   open_ = live_;
 }
