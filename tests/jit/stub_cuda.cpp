@@ -2,7 +2,9 @@
 // host's, and kernels that count their launches and take a microsecond a block. A cubin that begins with "bad" is refused, as the driver
 // refuses a damaged one, one that begins with "lazy" when a kernel is looked up in it, as a lazily loading driver does, and one that
 // begins with "large" has no registers left.
+#include <atomic>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -12,10 +14,18 @@ long long clock_us = 0;
 struct stub_module {
   bool is_large, is_lazy;
 };
+struct stub_kernel {
+  stub_module* module;
+  stub_kernel* next;
+  char name[112];
+};
+std::atomic<stub_kernel*> kernels;  // all of them, so that none is a leak
+std::atomic<std::size_t> log_bytes;
 }  // namespace
 
 extern "C" {
 
+char stub_log[1 << 16];  // "name blocks\n" of each launch, while there is room
 int stub_launches = 0, stub_loads = 0, stub_modules = 0;
 std::size_t stub_bytes = 0, stub_limit_bytes = std::size_t(1) << 30;
 
@@ -36,13 +46,20 @@ int cuLibraryLoadData(void** library, const void* cubin, void*, void*, unsigned,
   return ++stub_modules, *library = new stub_module{std::memcmp(cubin, "large", 5) == 0, std::memcmp(cubin, "lazy", 4) == 0}, 0;
 }
 int cuLibraryUnload(void* library) { return --stub_modules, delete static_cast<stub_module*>(library), 0; }
-int cuLibraryGetKernel(void** kernel, void* library, const char*) {
+int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
   if (static_cast<stub_module*>(library)->is_lazy) return 200;
-  return *kernel = library, 0;
+  auto* const made = new stub_kernel{static_cast<stub_module*>(library), kernels, {}};
+  std::strncpy(made->name, name, sizeof made->name - 1);
+  while (!kernels.compare_exchange_weak(made->next, made)) {}
+  return *kernel = made, 0;
 }
 int cuKernelGetFunction(void** function, void* kernel) { return *function = kernel, 0; }
 int cuLaunchKernel(void* function, unsigned grid_x, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**) {
-  if (static_cast<stub_module*>(function)->is_large) return 701;
+  const stub_kernel& kernel = *static_cast<stub_kernel*>(function);
+  if (kernel.module->is_large) return 701;
+  char line[160];
+  const std::size_t bytes = std::size_t(std::snprintf(line, sizeof line, "%s %u\n", kernel.name, grid_x)), at = log_bytes.fetch_add(bytes);
+  if (at + bytes < sizeof stub_log) std::memcpy(stub_log + at, line, bytes);
   return ++stub_launches, clock_us += grid_x, 0;
 }
 int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
@@ -69,6 +86,11 @@ int cuEventElapsedTime(float* ms, void* start, void* end) {
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int threads, std::size_t) { return *blocks = 2048 / threads, 0; }
 int cuGetErrorName(int, const char** text) { return *text = "STUB", 0; }
 int cuGetErrorString(int, const char** text) { return *text = "the stub refuses", 0; }
+
+int cuTensorMapEncodeTiled(void* map, int, unsigned, void* address, const unsigned long long*, const unsigned long long*, const unsigned*, const unsigned*, int, int, int, int) {
+  std::memset(map, 0, 128);
+  return std::memcpy(map, &address, sizeof address), 0;
+}
 
 #define NOTHING(name) \
   int name() { return 0; }

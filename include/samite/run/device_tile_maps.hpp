@@ -11,6 +11,52 @@
 
 namespace samite::detail {
 
+/// Lists as the kernels read them.
+struct lists_of_runs {
+  std::vector<std::int64_t> begin;
+  std::vector<device_tile_run> runs;
+};
+
+/// numbers  of the undecided tiles' bits, in the order of the runs; null: 0, 1, 2, ... A run ends where the next tile's bits don't follow
+inline lists_of_runs lists_with_bits(std::span<const tile_run> runs, std::span<const std::int32_t> starts, const std::vector<std::int32_t>* numbers) {
+  lists_of_runs out;
+  out.begin.reserve(starts.size()), out.runs.reserve(runs.size());
+  std::int32_t bits = 0;
+  for (std::size_t list = 0; list < starts.size(); ++list) {
+    out.begin.push_back(std::int64_t(out.runs.size()));
+    if (list + 1 == starts.size()) break;
+    for (const tile_run& run : runs.subspan(std::size_t(starts[list]), std::size_t(starts[list + 1] - starts[list]))) {
+      if (run.kind == tile_kind::full) {
+        out.runs.push_back({run.first, run.last + 1, 1, -1});
+        continue;
+      }
+      for (std::int32_t t = run.first; t <= run.last; ++t, ++bits) {
+        const std::int32_t number = numbers != nullptr ? (*numbers)[std::size_t(bits)] : bits;
+        const bool follows = t > run.first && number == out.runs.back().bits + (t - out.runs.back().first);
+        if (follows) out.runs.back().last = t + 1;
+        else out.runs.push_back({t, t + 1, 0, number});
+      }
+    }
+  }
+  return out;
+}
+
+/// From the order of a map's undecided tiles by rows to that by columns.
+inline void sort_by_keys(const tile_map& map, std::vector<std::int32_t>& numbers) {
+  struct place {
+    index_t map;
+    std::int32_t key_tile, number;
+  };
+  std::vector<place> places;  // by map, query tile, key tile
+  places.reserve(numbers.size());
+  const std::span<const std::int32_t> starts = map.row_starts();
+  for (std::size_t list = 0; list + 1 < starts.size(); ++list)
+    for (const tile_run& run : map.row_runs().subspan(std::size_t(starts[list]), std::size_t(starts[list + 1] - starts[list])))
+      for (std::int32_t j = run.first; run.kind == tile_kind::undecided && j <= run.last; ++j) places.push_back({index_t(list) / map.q_tiles(), j, numbers[places.size()]});
+  std::stable_sort(places.begin(), places.end(), [](const place& a, const place& b) { return a.map != b.map ? a.map < b.map : a.key_tile < b.key_tile; });
+  for (std::size_t i = 0; i < places.size(); ++i) numbers[i] = places[i].number;
+}
+
 /// Tile lists of the masks used lately, by mask, numbers, table contents and lengths. Layers and steps share them.
 class device_tile_maps {
  public:
@@ -101,22 +147,6 @@ class device_tile_maps {
     cuda_buffer row_memory, column_memory;  // of lists with bits: the lists; their order, and the bits
   };
 
-  /// From the order of a map's undecided tiles by rows to that by columns.
-  static void sort_by_keys(const tile_map& map, std::vector<std::int32_t>& numbers) {
-    struct place {
-      index_t map;
-      std::int32_t key_tile, number;
-    };
-    std::vector<place> places;  // by map, query tile, key tile
-    places.reserve(numbers.size());
-    const std::span<const std::int32_t> starts = map.row_starts();
-    for (std::size_t list = 0; list + 1 < starts.size(); ++list)
-      for (const tile_run& run : map.row_runs().subspan(std::size_t(starts[list]), std::size_t(starts[list + 1] - starts[list])))
-        for (std::int32_t j = run.first; run.kind == tile_kind::undecided && j <= run.last; ++j) places.push_back({index_t(list) / map.q_tiles(), j, numbers[places.size()]});
-    std::stable_sort(places.begin(), places.end(), [](const place& a, const place& b) { return a.map != b.map ? a.map < b.map : a.key_tile < b.key_tile; });
-    for (std::size_t i = 0; i < places.size(); ++i) numbers[i] = places[i].number;
-  }
-
   /// For each map its lists by their length, the longest first; of equal ones the last first, or the first.
   static std::vector<std::int32_t> longest_first(std::span<const tile_run> runs, std::span<const std::int32_t> starts, std::size_t per_map, bool last_first) {
     std::vector<index_t> lengths(starts.size() - 1, 0);
@@ -157,29 +187,9 @@ class device_tile_maps {
     return {upload(stream, runs, starts, memory, numbers), memory.address(), shares_batches(map) ? 0 : map.map_of(1, 0) * per_map, shares_heads(map) ? 0 : per_map};
   }
 
-  // The starts, then the runs, in one block; returns the address of the runs. `numbers`: of the undecided tiles' bits, else they are in the
-  // order of the runs. A run ends where the next tile's bits don't follow.
+  // The starts, then the runs, in one block; returns the address of the runs.
   static device_address upload(const cuda_stream& stream, std::span<const tile_run> runs, std::span<const std::int32_t> starts, cuda_buffer& memory, const std::vector<std::int32_t>* numbers) {
-    std::vector<std::int64_t> begin;
-    std::vector<device_tile_run> out;
-    begin.reserve(starts.size()), out.reserve(runs.size());
-    std::int32_t bits = 0;
-    for (std::size_t list = 0; list < starts.size(); ++list) {
-      begin.push_back(std::int64_t(out.size()));
-      if (list + 1 == starts.size()) break;
-      for (const tile_run& run : runs.subspan(std::size_t(starts[list]), std::size_t(starts[list + 1] - starts[list]))) {
-        if (run.kind == tile_kind::full) {
-          out.push_back({run.first, run.last + 1, 1, -1});
-          continue;
-        }
-        for (std::int32_t t = run.first; t <= run.last; ++t, ++bits) {
-          const std::int32_t number = numbers != nullptr ? (*numbers)[std::size_t(bits)] : bits;
-          const bool follows = t > run.first && number == out.back().bits + (t - out.back().first);
-          if (follows) out.back().last = t + 1;
-          else out.push_back({t, t + 1, 0, number});
-        }
-      }
-    }
+    const auto [begin, out] = lists_with_bits(runs, starts, numbers);
     const std::size_t start_bytes = (begin.size() * sizeof(std::int64_t) + 255) / 256 * 256, bytes = start_bytes + out.size() * sizeof(device_tile_run);
     if (memory.bytes() < bytes) memory = cuda_buffer(stream.device(), bytes * 2);
     memory.upload(stream, begin.data(), begin.size() * sizeof(std::int64_t));
