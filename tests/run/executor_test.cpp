@@ -1,6 +1,9 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <thread>
 #include <vector>
 
 #include <samite/expr/tensor.hpp>
@@ -454,4 +457,44 @@ TEST_CASE("capacities that 64 bits don't hold are refused, one extent alone or a
   const value x = many.input("x", f32, {m});
   for (int i = 0; i < 6; ++i) many.output(std::to_string(i), let(x + double(i + 2)));
   CHECK(unlike("E-SHAPE-OVERFLOW", {"intermediates", "2^62"}, [&] { make_plan(many); }) == "");
+}
+
+TEST_CASE("executors of one plan run in threads of their own, while another thread changes a table and a number that the mask reads") {
+  using namespace samite::symbols;
+  constexpr index_t n = 40;
+  table_ref ids = table(std::vector<std::int32_t>(n, 0));
+  scalar width = n;
+  graph g;
+  const value q = g.input("q", f32, {1, 1, n, 8});
+  g.output("out", contiguous(attention(q, q, q, {.mask = kv <= symbols::q && symbols::q - kv < width && ids[symbols::q] == ids[kv]}).out));
+  const plan shared = make_plan(g);
+  const tensor given = numbers({1, 1, n, 8}, -1, 0.01);
+  // Of one document or of documents of 10, with every key or the last 3: each result is one of four.
+  const auto set = [&](int state) {
+    std::vector<std::int32_t> values;
+    for (index_t i = 0; i < n; ++i) values.push_back(state % 2 == 0 ? 0 : std::int32_t(i / 10));
+    ids.update(values), width.set(state < 2 ? n : 3);
+  };
+  std::vector<std::vector<float>> allowed;
+  const auto result = [&](executor& run) {
+    run.bind("q", given);
+    run.step();
+    return floats(run.output("out"));
+  };
+  for (int state = 0; state < 4; ++state) {
+    set(state);
+    executor alone(shared);
+    allowed.push_back(result(alone));
+  }
+  std::atomic<int> running = 3, wrong = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      executor run(shared);
+      for (int i = 0; i < 40; ++i) wrong += std::find(allowed.begin(), allowed.end(), result(run)) == allowed.end();
+      --running;
+    });
+  for (int state = 0; running > 0; state = (state + 1) % 4) set(state);
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
 }
