@@ -62,6 +62,17 @@ __device__ inline u32 columns_below(i32 limit) {
   return count >= 32 ? ~0u : (1u << count) - 1;
 }
 
+// Puts -infinity where a pair's bit is 0: x of the thread's first row, y of its second.
+template <int N> __device__ inline void hide_pairs(float (&scores)[N], uint2 bits) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+      float& x = scores[i / 2 * 4 + 2 * r + i % 2];
+      x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
+    }
+}
+
 template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(const sm90_parameters& a) {
   using shape = sm90_shape<D, Dv>;
   constexpr int keys = shape::keys, columns = keys / 2, values = Dv / 2;  // accumulators of a thread
@@ -184,13 +195,7 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
         const u32 inside = columns_below(tail);
         bits.x &= inside, bits.y &= inside;
       }
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-#pragma unroll
-        for (int i = 0; i < columns / 2; ++i) {
-          float& x = s[i / 2 * 4 + 2 * r + i % 2];
-          x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
-        }
+      hide_pairs(s, bits);
     }
   };
   // Turns scores into weights relative to the row's new maximum.

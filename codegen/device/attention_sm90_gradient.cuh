@@ -281,13 +281,7 @@ template <class T, int D, int Dv, gradient_of What> __device__ inline void key_g
     if (bit_tile >= 0 || ragged) {
       if (first_key + row_low >= p.keys) bits.x = 0;
       if (first_key + row_low + 8 >= p.keys) bits.y = 0;
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-#pragma unroll
-        for (int i = 0; i < columns / 2; ++i) {
-          float& x = s[i / 2 * 4 + 2 * r + i % 2];
-          x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
-        }
+      hide_pairs(s, bits);
     }
     const u32 lse_at = lse_rows + stage * shape::row_bytes + lane % 4 * 8, delta_at = delta_rows + d_out_stage * shape::row_bytes + lane % 4 * 8;
 #pragma unroll
@@ -509,13 +503,7 @@ template <class T, int D, int Dv> __device__ inline void query_gradient_sm90(con
         const u32 inside = columns_below(tail);
         bits.x &= inside, bits.y &= inside;
       }
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-#pragma unroll
-        for (int i = 0; i < columns / 2; ++i) {
-          float& x = s[i / 2 * 4 + 2 * r + i % 2];
-          x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
-        }
+      hide_pairs(s, bits);
     }
 #pragma unroll
     for (int i = 0; i < columns; ++i) s[i] = power_of_2(s[i] * scale - lse[i % 4 / 2]);

@@ -21,7 +21,10 @@ class device_map_encoder {
       thresholds[axis] = std::int32_t(words.size());
       words.insert(words.end(), source.thresholds[axis].begin(), source.thresholds[axis].end());
       grains[axis] = std::int32_t(words.size());
-      for (const box_steps::grain& g : source.grains[axis]) words.insert(words.end(), {g.divisor, g.offset, std::has_single_bit(std::uint64_t(g.divisor)) ? std::countr_zero(std::uint64_t(g.divisor)) : -1});
+      for (const box_steps::grain& g : source.grains[axis]) {
+        const auto divisor = std::uint64_t(g.divisor);
+        words.insert(words.end(), {g.divisor, g.offset, std::has_single_bit(divisor) ? std::countr_zero(divisor) : -1});
+      }
     }
   }
 

@@ -950,6 +950,17 @@ __device__ inline u32 columns_below(i32 limit) {
   return count >= 32 ? ~0u : (1u << count) - 1;
 }
 
+// Puts -infinity where a pair's bit is 0: x of the thread's first row, y of its second.
+template <int N> __device__ inline void hide_pairs(float (&scores)[N], uint2 bits) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+      float& x = scores[i / 2 * 4 + 2 * r + i % 2];
+      x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
+    }
+}
+
 template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(const sm90_parameters& a) {
   using shape = sm90_shape<D, Dv>;
   constexpr int keys = shape::keys, columns = keys / 2, values = Dv / 2;  // accumulators of a thread
@@ -1072,13 +1083,7 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
         const u32 inside = columns_below(tail);
         bits.x &= inside, bits.y &= inside;
       }
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-#pragma unroll
-        for (int i = 0; i < columns / 2; ++i) {
-          float& x = s[i / 2 * 4 + 2 * r + i % 2];
-          x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
-        }
+      hide_pairs(s, bits);
     }
   };
   // Turns scores into weights relative to the row's new maximum.
@@ -1172,14 +1177,14 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
 
     // O goes over this warpgroup's rows of Q, in chunks of 64 columns as Q is, then in whole rows to global memory.
     const item_place at(a, item, query_tiles);  // once more, or registers run out
-    const u32 staged = Qs + buffer * shape::query_bytes + part * 64 * 128;
+)cuh"
+     R"cuh(    const u32 staged = Qs + buffer * shape::query_bytes + part * 64 * 128;
     float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float sum = total[r];
       sum += __shfl_xor_sync(~0u, sum, 1);
-)cuh"
-     R"cuh(      sum += __shfl_xor_sync(~0u, sum, 2);
+      sum += __shfl_xor_sync(~0u, sum, 2);
       const row_result<float> result(p, at.h, sum, sum == 0 ? -infinity() : largest[r] * float(p.scale) + real_log(sum));
       factor[r] = result.factor;
       const index q = first_query + row_low + r * 8;
@@ -1500,13 +1505,7 @@ template <class T, int D, int Dv, gradient_of What> __device__ inline void key_g
     if (bit_tile >= 0 || ragged) {
       if (first_key + row_low >= p.keys) bits.x = 0;
       if (first_key + row_low + 8 >= p.keys) bits.y = 0;
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-#pragma unroll
-        for (int i = 0; i < columns / 2; ++i) {
-          float& x = s[i / 2 * 4 + 2 * r + i % 2];
-          x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
-        }
+      hide_pairs(s, bits);
     }
     const u32 lse_at = lse_rows + stage * shape::row_bytes + lane % 4 * 8, delta_at = delta_rows + d_out_stage * shape::row_bytes + lane % 4 * 8;
 #pragma unroll
@@ -1728,13 +1727,7 @@ template <class T, int D, int Dv> __device__ inline void query_gradient_sm90(con
         const u32 inside = columns_below(tail);
         bits.x &= inside, bits.y &= inside;
       }
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-#pragma unroll
-        for (int i = 0; i < columns / 2; ++i) {
-          float& x = s[i / 2 * 4 + 2 * r + i % 2];
-          x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
-        }
+      hide_pairs(s, bits);
     }
 #pragma unroll
     for (int i = 0; i < columns; ++i) s[i] = power_of_2(s[i] * scale - lse[i % 4 / 2]);
@@ -1754,8 +1747,7 @@ template <class T, int D, int Dv> __device__ inline void query_gradient_sm90(con
     stage ^= 1;
     if (stage == 0) parity ^= 1;
     if (value_stages == 2) value_stage = stage;
-)cuh"
-     R"cuh(    if (value_stages == 1 || stage == 0) value_parity ^= 1;
+    if (value_stages == 1 || stage == 0) value_parity ^= 1;
   }
   store_warpgroup_rows<T, D>(dQ, float(p.scale), Qs + part * 64 * 128, query_chunk, 2 + part, p.dQ, head_data<T>(p.dQ, at.b, at.h), first_query, p.queries, p.head_dim);
 }
@@ -2933,7 +2925,7 @@ struct map_layout {
 // The verdict that box_judge::judge_finely gives on an undecided tile. Where all its pairs agree, the host's search ends decided if the
 // boxes that it cuts are at most budget - 4, in whatever order they are looked at; where they don't, any search ends undecided. So boxes
 // are looked at 32 at once, level by level, after 32 single pairs that settle most tiles. All threads of the warp. (Going five cuts down at
-// once took longer: 99 instead of 64 us for the DFlash mask with documents, H200.)
+// once took longer: 99 instead of 64 us for the DFlash mask with documents at 8192 x 16384, H200, 2026-11-30.)
 __device__ inline verdict search_tile(const map_program& p, const map_slots& slots, const map_box& tile, small_box* queue) {
   const int lane = threadIdx.x % 32, limit = p.header->budget - 4;
   const bounds q = tile.of[2], kv = tile.of[3];

@@ -18,7 +18,9 @@ struct bit_tiles {
     friend bool operator==(const tile&, const tile&) = default;
   };
   std::vector<tile> distinct;         // one of each
-  std::vector<std::int32_t> numbers;  // into `distinct`, of every undecided tile in the order of the map's rows; those of a run rise by one but where a tile is cut by the last key; 0, 1, 2, ... where no two are equal
+  // Into `distinct`, of every undecided tile in the order of the map's rows. Those of a run rise by one but where a tile is cut by the last
+  // key; 0, 1, 2, ... where no two are equal.
+  std::vector<std::int32_t> numbers;
 };
 
 /// errors  E-MASK-TILE beyond 2^31 undecided tiles

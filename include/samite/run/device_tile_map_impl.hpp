@@ -25,9 +25,11 @@ SAMITE_IMPL device_tile_map::device_tile_map(const cuda_device& device, std::sha
   const std::int32_t spare = 4 + counts.steps / 4;
   p.most_steps = counts.steps + spare, p.block_words = counts.words + 16 * spare;
   shared_bytes_ = device_map_shared_bytes(p.block_words, p.most_steps, p.most_tiles, p.most_budget);
-  if (!serves_device_map(steps, sizes, device.shared_limit_bytes()) || shared_bytes_ > device.shared_limit_bytes())
+  constexpr std::size_t of_kernel = 1024;  // more than the kernel's own shared memory
+  const std::size_t most_shared = device.shared_limit_bytes() - of_kernel;
+  if (!serves_device_map(steps, sizes, most_shared) || shared_bytes_ > most_shared)
     raise("E-MASK-DEVICE-MAP", "device_tile_map: a mask of ", counts.steps, " steps with lists of ", most_tiles, " tiles, B ", options.B, ", H ", options.H, " needs ", shared_bytes_,
-          " bytes of shared memory and a block has ", device.shared_limit_bytes(), ", or has more than 131072 lists; use larger tiles, or make the map on the host");
+          " bytes of shared memory and a block has ", most_shared, ", or has more than 131072 lists; use larger tiles, or make the map on the host");
 
   const index_t maps = (tells_apart_[0] ? options.B : 1) * (tells_apart_[1] ? options.H : 1);
   index_t run_limit = options.run_limit, undecided_limit = options.undecided_limit;
@@ -64,7 +66,7 @@ SAMITE_IMPL device_tile_map::device_tile_map(const cuda_device& device, std::sha
 
   const auto load = [&](const kernel_text& text, const char* name) { return kernel_cache::instance().function(device, {text.name, text.text, device.arch_name(), {}, headers_of(text.text)}, name); };
   classify_ = load(emit_tile_map(), "tile_map_classify"), pack_ = load(emit_tile_map(), "tile_map_pack");
-  if (shared_bytes_ > 48 * 1024) classify_->allow_shared_bytes(shared_bytes_);
+  classify_->allow_shared_bytes(most_shared);  // for every map alike: they share the kernel
   if (options.with_bits) fill_ = load(emit_tile_map_bits(*mask_, options.tile_q, options.tile_k), "tile_map_bits");
   tables_.resize(mask_->tables().size());
 }
