@@ -52,7 +52,7 @@ int status_of(Work work) {
     if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout) samite::raise("E-FILE-WRITE", "writing to the standard output failed; is the disk full?");
     return samite::exit_status::done;
   } catch (const samite::error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
+    std::fprintf(stderr, "%s%s\n", run_id().empty() ? "" : ("[" + run_id() + "] ").c_str(), e.what());
     return e.exit_status();
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "samite: out of host memory; use a smaller model or batch [E-MEMORY-HOST]\n");

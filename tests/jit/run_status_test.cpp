@@ -150,3 +150,17 @@ TEST_CASE("the activities of 100 threads, nested and long, are kept as far as th
   CHECK(text.find("here now") != std::string::npos);
   CHECK(text.find("two\nlines") == std::string::npos);
 }
+
+TEST_CASE("while a run lives, the library's lines on standard error bear its id") {
+  const temporary_folder folder;
+  const auto [status, words] = words_of_child([&] {
+    {
+      const run_status run(folder / "r", "night-7");
+      say("first");
+    }
+    say("second");
+    return 0;
+  });
+  CHECK(status == 0);
+  CHECK(words == "samite: [night-7] first\nsamite: second\n");
+}

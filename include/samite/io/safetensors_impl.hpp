@@ -3,8 +3,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstdio>
 
+#include <samite/core/say.hpp>
 #include <samite/io/file.hpp>
 #include <samite/io/json.hpp>
 #include <samite/io/safetensors.hpp>
@@ -176,8 +176,7 @@ SAMITE_IMPL safetensors_file safetensors_file::open_index(const std::string& pat
   const json_value* about = index.find("metadata");
   const json_value* total = about != nullptr && about->is_object() ? about->find("total_size") : nullptr;
   if (total != nullptr && (!total->is_integer() || std::uint64_t(total->as_integer()) != all.total_bytes()))
-    std::fprintf(stderr, "samite: \"%s\" says total_size %s, its tensors have %llu bytes; going on\n", path.c_str(),
-                 total->describe().c_str(), static_cast<unsigned long long>(all.total_bytes()));
+    say(concat_text("\"", path, "\" says total_size ", total->describe(), ", its tensors have ", all.total_bytes(), " bytes; going on"));
   return all;
 }
 

@@ -7,7 +7,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -19,6 +18,7 @@
 #include <xxhash.h>
 
 #include <samite/core/env.hpp>
+#include <samite/core/say.hpp>
 #include <samite/io/file.hpp>
 #include <samite/jit/cache.hpp>
 #include <samite/jit/file_calls.hpp>
@@ -219,7 +219,7 @@ SAMITE_IMPL void disk_cache::warn_once(const std::string& reason) {
   if (warned_.exchange(true)) return;
   const std::string text = "no kernel cache on disk: " + reason + "; kernels are compiled in each process (SAMITE_CACHE=off silences this)";
   if (options_.warn) options_.warn(text);
-  else std::fprintf(stderr, "samite: %s\n", text.c_str());
+  else say(text);
 }
 
 SAMITE_IMPL void disk_cache::close(detail::descriptor file) {

@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include <samite/core/env.hpp>
+#include <samite/core/say.hpp>
 #include <samite/jit/compiler.hpp>
 #include <samite/jit/crash_report.hpp>
 
@@ -284,9 +285,8 @@ SAMITE_IMPL std::shared_ptr<const compiled_kernel> kernel_cache::get(detail::ker
     out.record.source_path = disk_.keep_source(slot.key, source, out.kernel->log);
   }
   if (logs_)
-    std::fprintf(stderr, "samite: kernel %s (%s) %s: %s in %s, %zu bytes\n", source.label.c_str(), source.arch.c_str(), slot.hash.c_str(),
-                 out.record.origin == kernel_origin::disk ? "found on disk" : "compiled", detail::format_ms(out.record.ms).c_str(),
-                 out.record.cubin_bytes);
+    say(concat_text("kernel ", source.label, " (", source.arch, ") ", slot.hash, ": ", out.record.origin == kernel_origin::disk ? "found on disk" : "compiled", " in ",
+                    detail::format_ms(out.record.ms), ", ", out.record.cubin_bytes, " bytes"));
   lock.lock();
   history_.push_back(std::move(out.record));
   return flight->kernel;

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <thread>
 
+#include <samite/core/say.hpp>
 #include <samite/jit/precompile.hpp>
 
 namespace samite {
@@ -50,7 +50,7 @@ struct precompilation::state {
       const std::string text = concat_text("compiling kernels: ", done, " of ", sources.size(), " after ", seconds, " s; at \"",
                                            sources[std::clamp<std::size_t>(next, 1, sources.size()) - 1].label, "\"");
       if (options.say) options.say(text);
-      else std::fprintf(stderr, "samite: %s\n", text.c_str());
+      else say(text);
     }
   }
 };

@@ -5,12 +5,14 @@
 #include <string>
 #include <string_view>
 
+#include <samite/core/say.hpp>
 #include <samite/io/file.hpp>
 
 namespace samite {
 
 /// A run that can be asked from outside. Holds `folder`/alive locked while it lives, so that a number given to another process deceives
-/// nobody; writes `folder`/heartbeat (run id, process, step, phase, time) and, at the end, `folder`/exit_status.
+/// nobody; writes `folder`/heartbeat (run id, process, step, phase, time) and, at the end, `folder`/exit_status. While it lives, the
+/// library's lines on standard error bear the id.
 ///
 /// errors   E-FILE-WRITE if the folder can't be written at the start, or another run holds it; later failures are ignored: a run must
 ///          not end because nobody can watch it
@@ -19,6 +21,7 @@ class run_status {
  public:
   /// The id of a run is the time of its start and its process, or what is given.
   explicit run_status(std::string folder, std::string id = "");
+  ~run_status() { name_run(""); }
   run_status(const run_status&) = delete;
   run_status& operator=(const run_status&) = delete;
 

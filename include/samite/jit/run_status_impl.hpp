@@ -55,6 +55,7 @@ SAMITE_IMPL run_status::run_status(std::string folder, std::string id) : folder_
   phase_ = "start";
   if (!write_heartbeat(0))
     raise("E-FILE-WRITE", "writing \"", folder_, "/heartbeat\": ", detail::errno_text(errno), "; choose a place that can be written");
+  name_run(id_);
 }
 
 SAMITE_IMPL bool run_status::write_heartbeat(std::int64_t step) const {

@@ -5,12 +5,12 @@
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
 #include <cmath>
 #include <limits>
 #include <thread>
 
 #include <samite/core/env.hpp>
+#include <samite/core/say.hpp>
 #include <samite/jit/crash_report.hpp>
 #include <samite/jit/tuner.hpp>
 
@@ -56,7 +56,7 @@ SAMITE_IMPL double tuner::now_ms() const {
 
 SAMITE_IMPL void tuner::say(const std::string& text) const {
   if (options_.say) options_.say(text);
-  else std::fprintf(stderr, "samite: %s\n", text.c_str());
+  else samite::say(text);
 }
 
 // One line without tabs: it is a field of export_table() too. All that a stored choice depends on is in it.

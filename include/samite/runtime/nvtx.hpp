@@ -2,9 +2,9 @@
 #pragma once
 #include <dlfcn.h>
 
-#include <cstdio>
 
 #include <samite/core/env.hpp>
+#include <samite/core/say.hpp>
 
 namespace samite {
 namespace detail {
@@ -25,7 +25,7 @@ inline const nvtx_api* open_nvtx() {
     *reinterpret_cast<void**>(&api.pop) = dlsym(library, "nvtxRangePop");
     if (api.push != nullptr && api.pop != nullptr) return &api;
   }
-  std::fprintf(stderr, "samite: SAMITE_NVTX=1, but neither libnvToolsExt.so.1 (CUDA 12, wheel nvidia-nvtx-cu12) nor libnvtx3interop.so.1 (CUDA 13) is in the library path; there are no ranges\n");
+  say("SAMITE_NVTX=1, but neither libnvToolsExt.so.1 (CUDA 12, wheel nvidia-nvtx-cu12) nor libnvtx3interop.so.1 (CUDA 13) is in the library path; there are no ranges");
   return nullptr;
 }
 
