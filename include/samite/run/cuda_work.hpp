@@ -65,7 +65,7 @@ class cuda_work {
 
   /// Memory until the end of the current node. Asking again invalidates what was given before.
   std::byte* scratch(std::size_t bytes) {
-    if (scratch_.bytes() < bytes) scratch_ = cuda_buffer(device, bytes + bytes / 2);  // freeing the old block waits for its users
+    if (scratch_.bytes() < bytes) scratch_ = cuda_buffer(device, bytes + std::min(bytes / 2, std::size_t(64) << 20));  // freeing the old block waits for its users
     return static_cast<std::byte*>(pointer_of(scratch_.address()));
   }
 
