@@ -81,8 +81,8 @@ __device__ inline void put(i32& to, float x) { to = i32(x); }
 __device__ inline void put(i32& to, double x) { to = i32(x); }
 __device__ inline void put(i64& to, float x) { to = i64(x); }
 __device__ inline void put(i64& to, double x) { to = i64(x); }
-__device__ inline void put(u8& to, float x) { to = u8(x); }
-__device__ inline void put(u8& to, double x) { to = u8(x); }
+__device__ inline void put(u8& to, double x) { to = u8(x > 0 ? (x < 255 ? x : 255) : 0); }  // 0 for NaN, as the conversions to i32 and i64 give
+__device__ inline void put(u8& to, float x) { put(to, double(x)); }
 
 // A real rounded to what the storage type can hold.
 template <class T, class Real> __device__ inline Real rounded_to(Real x) { return arithmetic<Real>::load(storage<T>::from(x)); }

@@ -83,6 +83,40 @@ TEST_CASE("gradients of elementwise and row expressions agree with central diffe
   check_gradients({{2, 3, 5}, {3, 1}, {1, 5}}, [](graph&, auto p) { return let(p[0] * p[1] + p[2] * p[1]); });
 }
 
+TEST_CASE("gradients through what is the same at all columns agree with central differences, and let changes no value") {
+  using expression = std::function<value(const value&, const value&, bool)>;
+#define SAMITE_EXPRESSION(inner, outer)                              \
+  [](const value& x, const value& r, bool apart) {                   \
+    (void)x, (void)r;                                                \
+    const auto part = inner;                                         \
+    return apart ? [&](const value& e) { return let(outer); }(let(part)) : [&](const auto& e) { return let(outer); }(part); \
+  }
+  const std::vector<expression> all{
+      SAMITE_EXPRESSION(sum(x * x), sum(e)), SAMITE_EXPRESSION(sum(x * x), sum(r * e)), SAMITE_EXPRESSION(largest(x), sum(e)), SAMITE_EXPRESSION(sum(x * x), sum(x + e)),
+      SAMITE_EXPRESSION(mean(x * x), mean(e)), SAMITE_EXPRESSION(exp(r), sum(e + x)), SAMITE_EXPRESSION(sum(r), e * sum(x)), SAMITE_EXPRESSION(r * r, sum(e) * mean(x)),
+      SAMITE_EXPRESSION(log(sum(exp(x))), sum(e)), SAMITE_EXPRESSION(mean(x), square(sum(x - e)) + e), SAMITE_EXPRESSION(largest(x + r), x * smallest(e)), SAMITE_EXPRESSION(sum(x) * r, sum(e - x) * e),
+      SAMITE_EXPRESSION(mean(r), smallest(e) + largest(mean(e * x)))};
+#undef SAMITE_EXPRESSION
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CAPTURE(i);
+    check_gradients({{4, 6}, {4, 1}}, [&](graph&, auto p) { return all[i](p[0], p[1], false); });
+    check_gradients({{4, 6}, {4, 1}}, [&](graph&, auto p) { return all[i](p[0], p[1], true); });
+    graph g;
+    const value x = g.input("x", f64, {4, 6}), r = g.input("r", f64, {4, 1});
+    g.output("one", all[i](x, r, false)), g.output("two", all[i](x, r, true));
+    executor run(make_plan(g));
+    run.bind("x", random_tensor({4, 6}, 3)), run.bind("r", random_tensor({4, 1}, 4));
+    run.step();
+    REQUIRE(run.output("one").dims() == run.output("two").dims());
+    for (index_t k = 0; k < run.output("one").elements(); ++k) CHECK(run.output("one").data<double>()[std::size_t(k)] == doctest::Approx(run.output("two").data<double>()[std::size_t(k)]));
+  }
+}
+
+TEST_CASE("gradients of gradients agree with central differences") {
+  check_gradients({{3, 5}}, [](graph&, auto p) { return contiguous(gradient(total(square(sum(p[0] * p[0]))), {p[0]})[0]); }, -1, 1, 1e-5);
+  check_gradients({{3, 5}, {3, 1}}, [](graph&, auto p) { return contiguous(gradient(total(exp(p[1]) * p[0] * p[0] + p[1] * sum(p[0])), {p[1]})[0]); }, -1, 1, 1e-5);
+}
+
 TEST_CASE("gradients of structural operations agree with central differences") {
   check_gradients({{5, 7}, {4, 7}}, [](graph&, auto p) { return linear(p[0], p[1]); });
   check_gradients({{5, 7}, {5, 4}}, [](graph&, auto p) { return matmul(p[0], p[1], {.trans_a = true}); });

@@ -1,5 +1,6 @@
 // samite/core/math.hpp: elementary functions in a form that compilers turn into vector code.
 #pragma once
+#include <limits>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -40,6 +41,15 @@ SAMITE_INLINE float fast_exp(float x) {
   const float low = std::bit_cast<float>((half + 127) << 23), high = std::bit_cast<float>((whole - half + 127) << 23);
   const float scaled = y * low * high;
   return detail::chosen(x != x, x, scaled);
+}
+
+/// The whole number that a real is cut to; the nearest one that the type holds, and 0 for NaN.
+template <class Integer>
+Integer saturated(double value) {
+  if (!(value == value)) return 0;
+  if (value <= double(std::numeric_limits<Integer>::min())) return std::numeric_limits<Integer>::min();
+  if (value >= double(std::numeric_limits<Integer>::max())) return std::numeric_limits<Integer>::max();
+  return static_cast<Integer>(value);
 }
 
 }  // namespace samite

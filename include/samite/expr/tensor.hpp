@@ -27,6 +27,8 @@ struct row_builder {
   node_id load(const value& v);
   /// Reals meet reals: an integer tensor or the column number is converted where it meets one.
   node_id real(node_id id);
+  /// A reduction over the columns of the row. What is the same at all columns has one: it is its own sum, largest and smallest element.
+  node_id reduced(op code, node_id x);
 };
 
 /// An elementwise or row-reduction expression.
@@ -64,7 +66,19 @@ struct unary_expr : tensor_tag {
   index_t imm = 0;
   node_id lower(row_builder& b) const {
     const node_id x = a.lower(b);
+    if constexpr (Code == op::row_sum || Code == op::row_max || Code == op::row_min) return b.reduced(Code, b.real(x));
     return build(b.p, Code, Code == op::stop ? x : b.real(x), no_node, no_node, imm);
+  }
+};
+
+template <class A>
+struct mean_expr : tensor_tag {
+  A a;
+  node_id lower(row_builder& b) const {
+    const node_id x = b.real(a.lower(b)), sum = b.reduced(op::row_sum, x);
+    if (sum == x) return x;
+    const node_id count = build_symbol(b.p, symbol_id::columns);
+    return build(b.p, op::div, sum, b.real(count));
   }
 };
 
@@ -171,9 +185,9 @@ auto select(const C& condition, const A& a, const B& b) {
   return detail::select_expr<C, detail::expr_of<A>, detail::expr_of<B>>{{}, condition, detail::as_expr(a), detail::as_expr(b)};
 }
 
-/// Reductions over the columns of each row.
+/// Reductions over the columns of each row. What is the same at all columns counts as one column, as it does after `let`: sum(sum(x)) is sum(x).
 template <tensor_operand E> auto sum(const E& e) { return detail::unary<op::row_sum>(e); }
-template <tensor_operand E> auto mean(const E& e) { return sum(e) / columns(); }
+template <tensor_operand E> auto mean(const E& e) { return detail::mean_expr<detail::expr_of<E>>{{}, detail::as_expr(e)}; }
 template <tensor_operand E> auto largest(const E& e) { return detail::unary<op::row_max>(e); }
 template <tensor_operand E> auto smallest(const E& e) { return detail::unary<op::row_min>(e); }
 

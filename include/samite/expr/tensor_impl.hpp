@@ -1,6 +1,7 @@
 // samite/expr/tensor_impl.hpp: ending tensor expressions.
 #pragma once
 #include <samite/expr/tensor.hpp>
+#include <samite/ir/derivative.hpp>
 
 namespace samite {
 
@@ -15,6 +16,12 @@ SAMITE_IMPL node_id row_builder::load(const value& v) {
 }
 
 SAMITE_IMPL node_id row_builder::real(node_id id) { return p[id].kind == value_kind::index ? build(p, op::to_real, id) : id; }
+
+SAMITE_IMPL node_id row_builder::reduced(op code, node_id x) {
+  std::vector<char> operand_varies;
+  for (const value& v : operands) operand_varies.push_back(v.rank() > 0 && !(v.extent(-1) == dim(1)));
+  return column_dependence(p, operand_varies)[std::size_t(x)] ? build(p, code, x) : x;
+}
 
 namespace detail {
 

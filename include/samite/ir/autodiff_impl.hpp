@@ -43,6 +43,8 @@ class reverse_mode {
     for (std::size_t i = 0; i < g.nodes().size(); ++i)
       for (const value_ref& in : g.nodes()[i].inputs)
         if (depends_[std::size_t(in.node)]) depends_[i] = true;
+    for (std::size_t i = 0; i < g.nodes().size(); ++i)
+      if (g.nodes()[i].as<assign_node>() || g.nodes()[i].as<append_node>()) written_[root(g.nodes()[i].inputs[0])] = int(i);
   }
 
   void seed(const value& v, const value& adjoint) { contributions_[{v.node(), v.output()}].push_back(adjoint); }
@@ -72,7 +74,22 @@ class reverse_mode {
     if (wants(in)) contributions_[in].push_back(adjoint);
   }
 
+  int root(value_ref ref) const {
+    while (g_.node(ref.node).is_view()) ref = g_.node(ref.node).inputs[0];
+    return ref.node;
+  }
+
+  /// An input of the node at hand, which the gradient reads again: as it was, or not at all.
+  value read(const graph_node& n, const value_ref& in) {
+    const auto write = written_.find(root(in));
+    if (write != written_.end() && write->second > at_)
+      raise("E-GRAPH-GRADIENT", "gradient: \"", n.label, "\" (", n.type_name(), ") read \"", g_.node(write->first).label, "\", which \"", g_.node(write->second).label, "\" (",
+            g_.node(write->second).type_name(), ") has written since; take the gradient before that write, or let the loss read contiguous(x) of it");
+    return g_.handle(in);
+  }
+
   void visit(int id) {
+    at_ = id;
     std::vector<value> dy;
     bool any = false;
     for (std::size_t o = 0; o < g_.node(id).outputs.size(); ++o) {
@@ -86,7 +103,7 @@ class reverse_mode {
     if (const auto* a = n.as<attention_node>()) return attention(id, n, *a, dy);
     if (n.as<embedding_node>()) {
       const value_info& table = g_.info(n.inputs[0]);
-      return give(n.inputs[0], g_.add(embedding_gradient_node{}, {g_.handle(n.inputs[1]), contiguous(dy[0])},
+      return give(n.inputs[0], g_.add(embedding_gradient_node{}, {read(n, n.inputs[1]), contiguous(dy[0])},
                                       {row_major(sum_type(table.type), table.dims)}, n.label + ".grad")[0]);
     }
     if (const auto* a = n.as<concat_node>()) return concatenated(n, *a, dy[0]);
@@ -137,7 +154,7 @@ class reverse_mode {
     std::vector<index_t> slots;
     program gradient = prune(p, roots, slots);
     std::vector<value> used;
-    for (index_t slot : slots) used.push_back(operands[std::size_t(slot)]);
+    for (index_t slot : slots) used.push_back(std::size_t(slot) < n.inputs.size() ? read(n, n.inputs[std::size_t(slot)]) : operands[std::size_t(slot)]);
     const std::vector<value> made = fuse(g_, std::move(gradient), used, a.domain, types, n.label + ".grad");
     for (std::size_t i = 0; i < made.size(); ++i) {
       const value_ref in = n.inputs[std::size_t(targets[i])];
@@ -152,6 +169,8 @@ class reverse_mode {
 
   void product(const graph_node& n, const matmul_node& a, const value& dy) {
     const value x = g_.handle(n.inputs[0]), w = g_.handle(n.inputs[1]);
+    if (wants(n.inputs[0])) read(n, n.inputs[1]);
+    if (wants(n.inputs[1])) read(n, n.inputs[0]);
     const value d = dy.type() == x.type() ? dy : converted(dy, x.type());
     if (wants(n.inputs[0])) {
       // y = x w: dx = dy w^T;  y = x^T w: dx = w dy^T
@@ -169,10 +188,10 @@ class reverse_mode {
   }
 
   void attention(int id, const graph_node& n, const attention_node& a, const std::vector<value>& dy) {
-    std::vector<value> inputs = {g_.handle(n.inputs[0]), g_.handle(n.inputs[1]), g_.handle(n.inputs[2]), value(&g_, id, 0), value(&g_, id, 1)};
+    std::vector<value> inputs = {read(n, n.inputs[0]), read(n, n.inputs[1]), read(n, n.inputs[2]), value(&g_, id, 0), value(&g_, id, 1)};
     inputs.push_back(dy[0] ? dy[0] : zeros_like(g_, n.outputs[0]));
     if (dy[1]) inputs.push_back(contiguous(dy[1]));
-    for (std::size_t i = 3; i < n.inputs.size(); ++i) inputs.push_back(g_.handle(n.inputs[i]));
+    for (std::size_t i = 3; i < n.inputs.size(); ++i) inputs.push_back(read(n, n.inputs[i]));
     std::vector<value_info> outputs;
     for (int i = 0; i < 3; ++i) {
       value_info info = g_.info(n.inputs[std::size_t(i)]);
@@ -216,6 +235,8 @@ class reverse_mode {
   std::vector<bool> depends_;
   std::vector<value_ref> wanted_;
   std::map<value_ref, std::vector<value>> contributions_;
+  std::map<int, int> written_;  // states and parameters: the last node that writes them
+  int at_ = 0;                  // the node at hand
 };
 
 }  // namespace detail

@@ -21,8 +21,8 @@ SAMITE_IMPL std::vector<char> column_dependence(const program& p, const std::vec
 namespace detail {
 
 // Adjoints of all nodes that `p` holds now, as nodes that are added to it; no_node where the roots don't depend on a node.
-// A node that is the same at all columns of a row gathers its adjoint from all of them, unless `operand_varies` is null:
-// in score functions every pair stands for itself.
+// A node that is the same at all columns of a row gathers its adjoint from all of them where it is read at each column: by a node that
+// varies, even if what it hands back does not, and by a reduction. Unless `operand_varies` is null: in score functions every pair stands for itself.
 inline std::vector<node_id> adjoints_of(program& p, const std::vector<std::pair<node_id, node_id>>& seeds, const std::vector<char>* operand_varies) {
   const std::size_t originals = p.size();
   std::vector<node_id> adjoint(originals, no_node);
@@ -33,21 +33,23 @@ inline std::vector<node_id> adjoints_of(program& p, const std::vector<std::pair<
     if (std::size_t(id) >= varies.size()) varies = column_dependence(p, *operand_varies);
     return varies[std::size_t(id)] != 0;
   };
-  const auto accumulate = [&](node_id target, node_id contribution) {
+  const auto accumulate = [&](node_id target, node_id contribution, bool at_each_column) {
     if (contribution == no_node || p[target].kind != value_kind::real) return;
-    if (!varies_now(target) && varies_now(contribution)) contribution = build(p, op::row_sum, contribution);
+    if (at_each_column && !varies_now(target))
+      contribution = varies_now(contribution) ? build(p, op::row_sum, contribution) : build(p, op::mul, contribution, build(p, op::to_real, build_symbol(p, symbol_id::columns)));
     node_id& slot = adjoint[std::size_t(target)];
     slot = slot == no_node ? contribution : build(p, op::add, slot, contribution);
   };
-  for (const auto& [root, seed] : seeds) accumulate(root, seed);
+  for (const auto& [root, seed] : seeds) accumulate(root, seed, varies_now(seed));
   for (std::size_t i = originals; i-- > 0;) {
     if (adjoint[i] == no_node) continue;
     const node n = p.nodes()[i];  // a copy: the rules push nodes
+    const bool at_each_column = varies_now(node_id(i)) || n.code == op::row_sum || n.code == op::row_max || n.code == op::row_min;
     visit_op(n.code, [&](auto rule) {
       if constexpr (requires { decltype(rule)::derivative; }) {
         const adjoints parts = decltype(rule)::derivative({p, n.operands, node_id(i), adjoint[i]});
         for (int k = 0; k < 3; ++k)
-          if (n.operands[k] != no_node) accumulate(n.operands[k], parts[std::size_t(k)]);
+          if (n.operands[k] != no_node) accumulate(n.operands[k], parts[std::size_t(k)], at_each_column);
       }
     });
   }

@@ -107,6 +107,9 @@ SAMITE_IMPL value concat(const std::vector<value>& parts, int axis) {
 
 SAMITE_IMPL value pad(value x, int axis, dim before, dim after) {
   axis = detail::check_axis("pad", x, axis);
+  for (const dim* zeros : {&before, &after})
+    if (zeros->is_constant() && zeros->constant() < 0)
+      raise("E-SHAPE-SLICE", "pad: ", zeros->constant(), " zeros at an end of axis ", axis, " of shape ", to_text(x.dims()), "; pad makes an axis longer, use slice to cut it");
   value_info info = row_major(x.type(), x.dims());
   info.dims[std::size_t(axis)] = info.dims[std::size_t(axis)] + before + after;
   return x.owner().add(pad_node{axis, std::move(before), std::move(after)}, {x}, {std::move(info)})[0];
@@ -157,7 +160,7 @@ SAMITE_IMPL value sum_to(value x, shape dims) {
 
 SAMITE_IMPL value assign(value state, value x) {
   if (!state.owner().node(state.node()).as<state_node>() && !state.owner().node(state.node()).as<parameter_node>())
-    raise("E-GRAPH-ASSIGN", "assign: the target is a ", state.owner().node(state.node()).type_name(), "; only a state or parameter can be written");
+    raise("E-GRAPH-ASSIGN", "assign: the target is of kind ", state.owner().node(state.node()).type_name(), "; only a state or parameter can be written");
   if (!(state.dims() == x.dims()) || state.type() != x.type())
     raise("E-GRAPH-ASSIGN", "assign: the state is ", name_of(state.type()), " ", to_text(state.dims()), " but the value is ", name_of(x.type()), " ",
           to_text(x.dims()), "; shape and dtype must be equal");
@@ -171,6 +174,8 @@ SAMITE_IMPL value append(value state, value rows, int axis, dim at) {
   if (!fits)
     raise("E-GRAPH-APPEND", "append along axis ", axis, ": the state is ", name_of(state.type()), " ", to_text(state.dims()), " but the rows are ", name_of(rows.type()),
           " ", to_text(rows.dims()), "; the target must be a state, dtypes and all other extents must be equal");
+  if (at.is_constant() && at.constant() < 0)
+    raise("E-SHAPE-SLICE", "append: rows from ", at.constant(), " on of axis ", axis, " of a state ", to_text(state.dims()), "; the first row is 0");
   value_info info = state.info();
   info.dims[std::size_t(axis)] = at + rows.extent(axis);
   info.dense = false;

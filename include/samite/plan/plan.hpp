@@ -31,7 +31,11 @@ struct storage {
 /// does not touch the plan. Executors share it.
 class plan {
  public:
-  const graph& source() const { return *graph_; }
+  /// errors  E-RUN-PLAN for a plan that was not made by make_plan, or was moved from
+  const graph& source() const {
+    if (!graph_) [[unlikely]] refuse_empty();
+    return *graph_;
+  }
   const device& target() const { return device_; }
   /// Nodes in the order in which they run; views and sources are not among them, writes to state are.
   const std::vector<int>& steps() const { return steps_; }
@@ -53,6 +57,8 @@ class plan {
   friend plan make_plan(const graph& g, device target);
 
  private:
+  [[noreturn]] static void refuse_empty();
+
   struct lifetime {
     value_ref ref;
     std::size_t bytes = 0, first = 0, last = 0, offset = 0;

@@ -32,6 +32,8 @@ SAMITE_IMPL bool writes_state(const graph_node& n) { return n.as<assign_node>() 
 
 }  // namespace detail
 
+SAMITE_IMPL void plan::refuse_empty() { raise("E-RUN-PLAN", "the plan, or the executor that holds it, is empty: made by no make_plan, or moved from; make one, or use the one it was moved to"); }
+
 SAMITE_IMPL const storage& plan::storage_of(value_ref ref) const { return storage_.at(root(ref)); }
 
 SAMITE_IMPL value_ref plan::root(value_ref ref) const {

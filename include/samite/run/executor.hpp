@@ -34,11 +34,11 @@ class executor {
 
   /// Runs every step. Inputs, captured numbers and tables are read now.
   ///
-  /// errors  E-RUN-UNBOUND, E-SHAPE-LENGTH; kernels' errors are raised here (CPU) or at the next read or synchronize (CUDA)
+  /// errors  E-RUN-UNBOUND, E-RUN-PLAN, E-SHAPE-LENGTH, E-SHAPE-SLICE; kernels' errors are raised here (CPU) or at the next read or synchronize (CUDA)
   void step();
 
   /// Waits for the device and raises what kernels reported.
-  void synchronize() { backend_->synchronize(); }
+  void synchronize() { device_backend().synchronize(); }
 
   /// The result as a host tensor; waits for the device.
   tensor output(const std::string& name);
@@ -50,7 +50,10 @@ class executor {
   std::string profile() const;
 
   const plan& source() const { return plan_; }
-  backend& device_backend() { return *backend_; }
+  backend& device_backend() {
+    (void)plan_.source();  // refuses an executor that was moved from
+    return *backend_;
+  }
   /// Bytes reserved for intermediates: the plan's arena.
   std::size_t arena_bytes() const { return arena_.bytes(); }
 

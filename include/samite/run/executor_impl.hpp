@@ -132,6 +132,12 @@ SAMITE_IMPL tensor_view executor::compute_view(value_ref ref) {
   v.dims = evaluate(info.dims, lengths_);
   for (index_t extent : v.dims)
     if (extent < 0) raise("E-SHAPE-SLICE", "\"", n.label, "\": shape ", to_text(info.dims), " is ", v.dims, " with the lengths of this run; no extent may be negative");
+  const auto not_negative = [&](const char* what, const dim& d) {
+    if (const index_t now = evaluate(d, lengths_); now < 0)
+      raise("E-SHAPE-SLICE", "\"", n.label, "\" (", n.type_name(), "): ", what, " ", to_text({d}), " is ", now, " with the lengths of this run; it must be at least 0");
+  };
+  if (const auto* a = n.as<append_node>()) not_negative("the first row", a->at);
+  if (const auto* a = n.as<pad_node>()) not_negative("the count of zeros before", a->before), not_negative("the count of zeros after", a->after);
   if (n.is_view()) {
     const tensor_view base = view_of(n.inputs[0]);
     v.data = base.data;

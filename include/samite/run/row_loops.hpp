@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include <samite/core/math.hpp>
 #include <samite/ir/ops.hpp>
 
 #if (defined(__x86_64__) || defined(_M_X64)) && (defined(__GNUC__) || defined(__clang__))
@@ -182,14 +183,21 @@ void store_row(std::byte* to, dtype type, const From* from, index_t n) {
   const auto copy = [&](auto* x, auto convert) {
     for (index_t i = 0; i < n; ++i) x[i] = convert(from[i]);
   };
+  // Reals saturate, as in tensor::to_dtype; integers wrap.
+  const auto whole = []<class Integer>() {
+    return [](From x) {
+      if constexpr (std::is_floating_point_v<From>) return saturated<Integer>(double(x));
+      else return Integer(x);
+    };
+  };
   switch (type) {
     case dtype::f64: return copy(reinterpret_cast<double*>(to), [](From x) { return double(x); });
     case dtype::f32: return copy(reinterpret_cast<float*>(to), [](From x) { return float(x); });
     case dtype::bf16: return copy(reinterpret_cast<std::uint16_t*>(to), [](From x) { return to_bf16(float(x)); });
     case dtype::f16: return copy(reinterpret_cast<std::uint16_t*>(to), [](From x) { return to_f16(float(x)); });
-    case dtype::i64: return copy(reinterpret_cast<std::int64_t*>(to), [](From x) { return std::int64_t(x); });
-    case dtype::i32: return copy(reinterpret_cast<std::int32_t*>(to), [](From x) { return std::int32_t(x); });
-    case dtype::u8: return copy(reinterpret_cast<std::uint8_t*>(to), [](From x) { return std::uint8_t(x); });
+    case dtype::i64: return copy(reinterpret_cast<std::int64_t*>(to), whole.template operator()<std::int64_t>());
+    case dtype::i32: return copy(reinterpret_cast<std::int32_t*>(to), whole.template operator()<std::int32_t>());
+    case dtype::u8: return copy(reinterpret_cast<std::uint8_t*>(to), whole.template operator()<std::uint8_t>());
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include <samite/core/math.hpp>
 #include <samite/runtime/cuda_driver.hpp>
 #include <samite/runtime/tensor.hpp>
 #include <samite/runtime/thread_pool.hpp>
@@ -42,6 +43,7 @@ SAMITE_IMPL tensor tensor::over(dtype type, extents shape, void* memory, std::sh
   out.type_ = type;
   out.dims_ = std::move(shape);
   out.count_ = checked_count(out.dims_, size_of(type));
+  if (memory == nullptr && out.count_ > 0) raise("E-TENSOR-SHAPE", "tensor::over: no memory for a tensor ", out.dims_, "; give the address of ", out.count_, " elements");
   out.host_ = std::shared_ptr<std::byte>(std::move(owner), static_cast<std::byte*>(memory));
   return out;
 }
@@ -177,14 +179,6 @@ inline std::int64_t element_as_integer(dtype type, const void* memory, index_t i
   return 0;
 }
 
-template <class Integer>
-Integer saturate(double value) {
-  if (!(value == value)) return 0;
-  if (value <= double(std::numeric_limits<Integer>::min())) return std::numeric_limits<Integer>::min();
-  if (value >= double(std::numeric_limits<Integer>::max())) return std::numeric_limits<Integer>::max();
-  return static_cast<Integer>(value);
-}
-
 // double to a 16-bit type in one rounding: going through the nearest float could round twice, so the float keeps a sticky last bit.
 inline float round_to_odd(double value) {
   const float nearest = static_cast<float>(value);
@@ -201,9 +195,9 @@ inline void store_element(dtype type, void* memory, index_t i, double value) {
     case dtype::f32: static_cast<float*>(memory)[i] = static_cast<float>(value); break;
     case dtype::bf16: static_cast<std::uint16_t*>(memory)[i] = to_bf16(round_to_odd(value)); break;
     case dtype::f16: static_cast<std::uint16_t*>(memory)[i] = to_f16(round_to_odd(value)); break;
-    case dtype::i64: static_cast<std::int64_t*>(memory)[i] = saturate<std::int64_t>(value); break;
-    case dtype::i32: static_cast<std::int32_t*>(memory)[i] = saturate<std::int32_t>(value); break;
-    case dtype::u8: static_cast<std::uint8_t*>(memory)[i] = saturate<std::uint8_t>(value); break;
+    case dtype::i64: static_cast<std::int64_t*>(memory)[i] = saturated<std::int64_t>(value); break;
+    case dtype::i32: static_cast<std::int32_t*>(memory)[i] = saturated<std::int32_t>(value); break;
+    case dtype::u8: static_cast<std::uint8_t*>(memory)[i] = saturated<std::uint8_t>(value); break;
   }
 }
 
