@@ -25,7 +25,7 @@ TEST_CASE("every broken promise of a graph is found, with the node's number, lab
   CHECK(fault({"output that does not exist"}, [&](graph& g, value) { g.add(copy_node{}, {value(&g, 0, 1)}, {good}); }) == "");
   CHECK(fault({"output that does not exist"}, [&](graph& g, value) { g.add(copy_node{}, {value(&g, 0, -1)}, {good}); }) == "");
   CHECK(fault({"memory order"}, [&](graph& g, value x) { g.add(copy_node{}, {x}, {value_info{f32, {2, 3}, {0}, true}}); }) == "");
-  CHECK(fault({"negative"}, [&](graph& g, value) { g.input("n", f32, {2, -1}); }) == "");
+  CHECK(fault({"negative"}, [&](graph& g, value) { g.input("n", f32, {2, tokens(4, "S") - 8}); }) == "");
   const auto program_of = [](index_t slot, bool has_root) {
     auto p = std::make_shared<program>();
     const node_id x = build_operand(*p, slot, value_kind::real);

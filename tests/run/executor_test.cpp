@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -567,4 +568,17 @@ TEST_CASE("reals that become whole numbers saturate, and NaN becomes 0") {
   const tensor words = run.output("i32"), bytes = run.output("u8");
   CHECK(std::vector<std::int32_t>(words.values<std::int32_t>().begin(), words.values<std::int32_t>().end()) == std::vector<std::int32_t>{2147483647, -2147483647 - 1, 0, -1, 300, 2});
   CHECK(std::vector<std::uint8_t>(bytes.values<std::uint8_t>().begin(), bytes.values<std::uint8_t>().end()) == std::vector<std::uint8_t>{255, 0, 0, 0, 255, 2});
+}
+
+TEST_CASE("extents that are negative or beyond 64 bits are refused where they are written") {
+  graph g;
+  const value x = g.input("x", f32, {2, 2});
+  CHECK(unlike("E-SHAPE-CAPACITY", {"\"y\"", "[-4]"}, [&] { g.input("y", f32, {-4}); }) == "");
+  CHECK(unlike("E-SHAPE-CAPACITY", {"reshape", "[-2,-2]"}, [&] { reshape(x, {-2, -2}); }) == "");
+  CHECK(unlike("E-SHAPE-OVERFLOW", {"2^63"}, [&] { dim(std::numeric_limits<index_t>::max()) + dim(5); }) == "");
+  CHECK(unlike("E-SHAPE-OVERFLOW", {"2^63"}, [&] { tokens(4) * (index_t(1) << 62) * 4; }) == "");
+  const dim S = tokens(4, "S");
+  g.output("z", g.input("w", f32, {S}));
+  executor run(make_plan(g));
+  CHECK(unlike("E-RUN-CAPACITY", {"-3", "at least 0"}, [&] { run.set_length(S, -3); }) == "");
 }

@@ -12,15 +12,31 @@ SAMITE_IMPL dim& dim::operator=(const dim&) = default;
 SAMITE_IMPL dim& dim::operator=(dim&&) noexcept = default;
 SAMITE_IMPL dim::~dim() = default;
 
+namespace detail {
+
+[[noreturn]] inline void refuse_extent() { raise("E-SHAPE-OVERFLOW", "an extent that is made of others has more than 2^63 elements; lower the shape"); }
+inline index_t sum_of_extents(index_t a, index_t b) {
+  index_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) [[unlikely]] refuse_extent();
+  return sum;
+}
+inline index_t product_of_extents(index_t a, index_t b) {
+  index_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) [[unlikely]] refuse_extent();
+  return product;
+}
+
+}  // namespace detail
+
 SAMITE_IMPL dim operator+(dim left, const dim& right) {
-  left.constant_ += right.constant_;
+  left.constant_ = detail::sum_of_extents(left.constant_, right.constant_);
   for (const dim::term& t : right.terms_) left.add(t.symbol, t.factor);
   return left;
 }
 
 SAMITE_IMPL dim operator*(dim left, index_t factor) {
-  left.constant_ *= factor;
-  for (dim::term& t : left.terms_) t.factor *= factor;
+  left.constant_ = detail::product_of_extents(left.constant_, factor);
+  for (dim::term& t : left.terms_) t.factor = detail::product_of_extents(t.factor, factor);
   if (factor == 0) left.terms_.clear();
   return left;
 }
@@ -65,7 +81,7 @@ SAMITE_IMPL index_t dim::factor_of(const length_symbol* symbol) const {
 SAMITE_IMPL void dim::add(const std::shared_ptr<const length_symbol>& symbol, index_t factor) {
   for (std::size_t i = 0; i < terms_.size(); ++i)
     if (terms_[i].symbol == symbol) {
-      terms_[i].factor += factor;
+      terms_[i].factor = detail::sum_of_extents(terms_[i].factor, factor);
       if (terms_[i].factor == 0) terms_.erase(terms_.begin() + std::ptrdiff_t(i));
       return;
     }

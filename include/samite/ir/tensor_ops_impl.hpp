@@ -45,6 +45,8 @@ SAMITE_IMPL value contiguous(value x) {
 }
 
 SAMITE_IMPL value reshape(value x, shape dims) {
+  for (const dim& extent : dims)
+    if (extent.is_constant() && extent.constant() < 0) raise("E-SHAPE-CAPACITY", "reshape: ", to_text(dims), "; an extent is at least 0, and none is worked out from the others");
   x = contiguous(x);
   if (x.dims() == dims) return x;
   const dim before = detail::product("reshape", x.dims(), 0, x.dims().size()), after = detail::product("reshape", dims, 0, dims.size());

@@ -80,7 +80,8 @@ SAMITE_IMPL void executor::set_length(const dim& length, index_t value) {
   if (length.terms().size() != 1 || length.terms()[0].factor != 1 || length.constant() != 0)
     raise("E-SHAPE-LENGTH", "set_length(", to_text({length}), "): name a single run-time length, as tokens() made it");
   const length_symbol* symbol = length.terms()[0].symbol.get();
-  if (value < 0 || value > symbol->capacity)
+  if (value < 0) raise("E-RUN-CAPACITY", "set_length(\"", symbol->name, "\", ", value, "): a length is at least 0 and at most ", symbol->capacity);
+  if (value > symbol->capacity)
     raise("E-RUN-CAPACITY", "set_length(\"", symbol->name, "\", ", value, "): the plan was made for 0 to ", symbol->capacity, "; raise the capacity of tokens()");
   const auto found = fixed_lengths_.find(symbol);
   if (found == fixed_lengths_.end() || found->second != value) invalidate();
