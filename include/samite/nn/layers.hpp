@@ -81,7 +81,7 @@ inline value soft_cross_entropy(const value& logits, const value& teacher, std::
   return let(log_sum_exp(logits) - sum(weight * logits), {.type = type, .label = std::move(label)});
 }
 
-/// Column of the largest element of each row, the first of equals: [.., 1], as a real number.
+/// Column of the largest element of each row, the first of equals: [.., 1], as a real number; the count of columns for a row with NaN, infinity for none.
 inline value argmax(const value& x, std::string label = {}) {
   return let(smallest(select(equal(x, largest(x)), 1.0 * column(), 1.0 * columns())), {.type = dtype::f32, .label = std::move(label)});
 }
