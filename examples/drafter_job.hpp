@@ -43,6 +43,14 @@ inline drafter_config drafter_for(const decoder_config& target, const drafter_se
   return c;
 }
 
+/// Raises E-ARG-START unless --start-layers names a layer of the target for each of the drafter's.
+inline void check_start_layers(const decoder_config& target, const drafter_settings& s) {
+  if (!s.warm_start || s.start_layers.empty()) return;
+  if (index_t(s.start_layers.size()) != s.layers) raise("E-ARG-START", "--start-layers names ", s.start_layers.size(), " layers but the drafter has ", s.layers, "; name one target layer for each, separated by commas");
+  for (const index_t layer : s.start_layers)
+    if (layer < 0 || layer >= target.layers) raise("E-ARG-START", "--start-layers: the target has no layer ", layer, "; name layers from 0 to ", target.layers - 1, ", or leave the flag out");
+}
+
 /// Where training starts. With `warm_start` the drafter's layers are copies of the target's, its context rows are the last
 /// tap normalised as the target's next layer would, and training begins with working attention instead of a plateau.
 inline weight_map start_of(const drafter_config& c, const loaded_target& target, const drafter_settings& s) {
@@ -55,13 +63,12 @@ inline weight_map start_of(const drafter_config& c, const loaded_target& target,
   std::vector<index_t> layers = s.start_layers;
   if (layers.empty())
     for (index_t i = 0; i < s.layers; ++i) layers.push_back(std::max<index_t>(0, target.config.layers - s.layers + i));
-  if (index_t(layers.size()) != s.layers) raise("E-ARG-START", "--start-layers names ", layers.size(), " layers but the drafter has ", s.layers, "; name one target layer for each, separated by commas");
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const std::string from = concat_text("model.layers.", layers[i], "."), to = concat_text("layers.", i, ".");
     for (auto& [name, t] : start) {
       if (!name.starts_with(to)) continue;
       const auto found = target.weights.find(from + name.substr(to.size()));
-      if (found == target.weights.end() || found->second.dims() != t.dims()) raise("E-ARG-START", "--start-layers: the target has no layer ", layers[i], "; name layers from 0 to ", target.config.layers - 1, ", or leave the flag out");
+      ensure(found != target.weights.end() && found->second.dims() == t.dims(), "a drafter's layer has the tensors of a target's");
       t = found->second;
     }
   }
@@ -201,14 +208,18 @@ struct drafter_report {
 inline drafter_report train_drafter(const drafter_settings& s) {
   if (s.written > 0 && s.written_prompt >= s.window)
     raise("E-ARG-WRITTEN", "--written-prompt ", s.written_prompt, " --window ", s.window, ": a prompt that fills its window leaves the target nothing to write; give a --written-prompt below ", s.window, ", or --written 0");
-  watch_run(s.output + ".status");
+  // What the arguments alone can't have is said before anything is written, the run's status included.
+  check_text(s.text, s.window);
+  const decoder_config read = load_target_config(s.target);
+  check_positions("train_drafter --window", read, s.window);
+  const drafter_config c = drafter_for(read, s);
+  check_start_layers(read, s);
+  make_backend(s.on);
+  watch_run(status_folder(s.output));
   beat("load");
   const byte_corpus corpus = load_corpus(s.text, s.window);
   const loaded_target target = load_target(s.target);
-  check_positions("train_drafter --window", target.config, s.window);
-  const drafter_config c = drafter_for(target.config, s);
   const weight_map start = start_of(c, target, s);
-  make_backend(s.on);  // a missing GPU is said before anything is written
   prepare_folder(s.output);
   metrics_log metrics(s.metrics);
   const index_t S = s.windows * s.window, M = s.anchors * c.block_size;

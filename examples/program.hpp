@@ -46,14 +46,12 @@ CLI::Validator number_between(Number low, Number high) {
 }
 inline CLI::Validator real_between(double low, double high) { return number_between(low, high); }
 inline CLI::Validator count_between(samite::index_t low, samite::index_t high) { return number_between(low, high); }
+/// Of 64 bits. CLI11 alone wraps negative numbers around, and takes the largest for those beyond.
+inline CLI::Validator any_seed() { return number_between<std::uint64_t>(0, ~std::uint64_t(0)); }
 
-/// A check for CLI11: digits alone. CLI11 wraps negative numbers around.
-inline CLI::Validator whole_number() {
-  return CLI::Validator(
-      [](std::string& text) -> std::string {
-        return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos ? std::string() : samite::concat_text("Value ", text, " is no whole number from 0");
-      },
-      "");
+/// A check for CLI11: a name that is not empty, as a script's unset variable gives it.
+inline CLI::Validator given_name() {
+  return CLI::Validator([](std::string& text) { return std::string(text.empty() ? "Value is empty, give a path" : ""); }, "");
 }
 
 /// Raises E-FILE-WRITE unless a file of this name can be written: asked before the work, not after it.
@@ -67,6 +65,11 @@ inline void prepare_folder(const std::string& folder) {
   samite::make_folder(folder);
   if (samite::file_exists(folder + "/model.safetensors")) std::printf("the model in \"%s\" will be replaced\n", folder.c_str());
   check_writable(folder + "/config.json");
+}
+
+/// Raises what is wrong with a text that is missing or shorter than `least_bytes` of it held out, without reading a long one.
+inline void check_text(const std::string& path, samite::index_t least_bytes) {
+  if (samite::index_t(samite::file_reader(path).bytes() / 10) < least_bytes) samite::load_corpus(path, least_bytes);
 }
 
 /// Whether every weight is a finite number: what may be saved.

@@ -17,17 +17,26 @@ namespace {
 /// The job in small, a step of each kind and nothing computed: plans are made for capacities and not for step counts, so it meets all.
 struct kernel_export {
   std::string arch, folder;
-  std::string work = (std::filesystem::temp_directory_path() / samite::concat_text("samite-kernels-", ::getpid())).string();
+  std::string work = {};  // a folder of its own for models that nobody wants
+
+  kernel_export() = default;
+  kernel_export(const kernel_export&) = delete;
+  ~kernel_export() { clean_up(); }
 
   void begin() {
     if (!arch.starts_with("sm_")) samite::raise("E-ARG", "--kernels-for \"", arch, "\": give an arch with its suffix, e.g. --kernels-for sm_90a");
     if (folder.empty() || folder.front() != '/') samite::raise("E-ARG", "--kernels \"", folder, "\": --kernels-for needs a folder for the kernels, as an absolute path, e.g. --kernels $PWD/kernels");
     ::setenv("SAMITE_CACHE_DIR", folder.c_str(), 1), ::setenv("SAMITE_CACHE", "rw", 1);  // before the cache is first used
     samite::compile_plans_for(arch, samite::kernel_cache::instance(), true);
+    work = example::make_temporary_folder("samite-kernels");
   }
-  void end() const {
+  void clean_up() {
     std::error_code ignored;
-    std::filesystem::remove_all(work, ignored);
+    if (!work.empty()) std::filesystem::remove_all(work, ignored);
+    work.clear();
+  }
+  void end() {
+    clean_up();
     const auto counts = samite::kernel_cache::instance().counters();
     if (samite::disk_cache::instance().store_failures() > 0) samite::raise("E-FILE-WRITE", "writing kernels into \"", folder, "\" failed; choose a folder of yours on a disk with room");
     std::printf("\n%d kernels for %s in %s: %d compiled in %.1f s, %d were there\n", counts.compiles + counts.disk_hits, arch.c_str(), folder.c_str(), counts.compiles,
@@ -47,7 +56,7 @@ int main(int argc, char** argv) {
   // The script gives its own defaults before the user's, so the last one counts.
   app.add_option("--text", text, "text to learn and to continue; the last tenth is held out")->capture_default_str()->take_last();
   app.add_option("--target", target, "folder of the frozen target")->capture_default_str()->take_last();
-  app.add_option("--output", output, "folder for what is trained")->capture_default_str()->take_last();
+  app.add_option("--output", output, "folder for what is trained")->capture_default_str()->take_last()->check(example::given_name());
   app.add_flag("--train-target", train_target, "train a target from scratch first");
   app.add_flag("--large", large, "a 36 M target and blocks of 16: for a GPU, with --train-target");
   app.add_option("--steps", steps, "training steps of the drafter; 0 chooses by size")->check(example::count_between(0, 100000000));
@@ -63,6 +72,7 @@ int main(int argc, char** argv) {
     device where = example::device_named(on);
     const dtype compute = example::dtype_named("--dtype", used);
     const bool exporting = !exported.arch.empty();
+    if (!exporting && !exported.folder.empty()) raise("E-ARG", "--kernels \"", exported.folder, "\" is filled for one arch: add --kernels-for, e.g. --kernels-for sm_90a");
     if (exporting) {
       exported.begin();
       where = device::cpu(), output = exported.work, report_file.clear();
@@ -71,7 +81,12 @@ int main(int argc, char** argv) {
     // What can't work is said before anything is trained or written.
     make_backend(where);
     const byte_corpus corpus = load_corpus(text, large ? 257 : 129);
-    if (!train_target) example::load_target(target);
+    constexpr index_t large_taps = 5;
+    if (!train_target) {
+      const index_t layers = example::load_target(target).config.layers;
+      if (large && layers <= large_taps)
+        raise("E-ARG-TAPS", "--large reads ", large_taps, " layers of the target below its last, and the one in \"", target, "\" has ", layers, "; add --train-target to train one of 12, or give a --target of ", large_taps + 1, " layers or more");
+    }
     example::prepare_folder(output);
     if (!report_file.empty()) example::check_writable(report_file);
     const std::string metrics = output + "/metrics.jsonl";
@@ -83,7 +98,7 @@ int main(int argc, char** argv) {
     if (train_target) example::train_target(ts), target = ts.output;
 
     example::drafter_settings ds{.text = text, .target = target, .output = output + "/drafter", .metrics = metrics, .on = where, .used = compute};
-    if (large) ds.layers = 3, ds.block_size = 16, ds.taps = 5, ds.anchors = 512, ds.windows = 32, ds.window = 256, ds.steps = 3000, ds.rate = 2e-3, ds.gamma = 7, ds.written = 4096;
+    if (large) ds.layers = 3, ds.block_size = 16, ds.taps = large_taps, ds.anchors = 512, ds.windows = 32, ds.window = 256, ds.steps = 3000, ds.rate = 2e-3, ds.gamma = 7, ds.written = 4096;
     if (steps > 0) ds.steps = steps;
     if (exporting) ds.written = std::min<example::index_t>(ds.written, 64);  // one batch of the decoder that writes
     const example::drafter_report drafted = example::train_drafter(ds);

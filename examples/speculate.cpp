@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   app.add_option("--prompts", s.prompts)->capture_default_str()->check(example::count_between(1, 10000));
   app.add_option("--prompt-bytes", s.prompt_bytes)->capture_default_str()->check(example::count_between(1, 65536));
   app.add_option("--new-tokens", s.new_tokens)->capture_default_str()->check(example::count_between(1, 65536));
-  app.add_option("--seed", s.seed)->capture_default_str()->check(example::whole_number());
+  app.add_option("--seed", s.seed)->capture_default_str()->check(example::any_seed());
   return example::run_program(app, argc, argv, [&] {
     s.on = example::device_named(on), s.used = example::dtype_named("--dtype", used);
     example::print_report(example::speculate(s));

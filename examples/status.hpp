@@ -1,12 +1,15 @@
 // examples/status.hpp: how every example ends: errors as one line on stderr, the exit status of docs/errors.md.
 #pragma once
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <new>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include <samite/core/error.hpp>
 #include <samite/jit/crash_report.hpp>
@@ -31,6 +34,24 @@ inline void beat(std::string_view phase, std::int64_t step = 0) {
   if (watched_run()) watched_run()->beat(phase, step);
 }
 inline std::string run_id() { return watched_run() ? watched_run()->id() : std::string(); }
+/// Beside the results in `output`, not among them.
+inline std::string status_folder(std::string output) {
+  while (output.size() > 1 && output.ends_with('/')) output.pop_back();
+  return output + ".status";
+}
+/// The line on stderr that says why a program ends, with the id of a run that is watched.
+inline void say_why(std::string_view message) {
+  const std::string id = run_id();
+  std::fprintf(stderr, "%s%.*s\n", id.empty() ? "" : ("[" + id + "] ").c_str(), int(message.size()), message.data());
+}
+
+/// A new folder of this user alone, e.g. /tmp/NAME-a1b2c3; who makes it removes it.
+inline std::string make_temporary_folder(const std::string& name) {
+  std::error_code failed;
+  std::string path = (std::filesystem::temp_directory_path(failed) / (name + "-XXXXXX")).string();
+  if (failed || ::mkdtemp(path.data()) == nullptr) samite::raise("E-FILE-WRITE", "making a temporary folder \"", path, "\" failed; set TMPDIR to a folder of yours");
+  return path;
+}
 
 template <class Work>
 int status_of(Work work);
@@ -52,13 +73,13 @@ int status_of(Work work) {
     if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout) samite::raise("E-FILE-WRITE", "writing to the standard output failed; is the disk full?");
     return samite::exit_status::done;
   } catch (const samite::error& e) {
-    std::fprintf(stderr, "%s%s\n", run_id().empty() ? "" : ("[" + run_id() + "] ").c_str(), e.what());
+    say_why(e.what());
     return e.exit_status();
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "samite: out of host memory; use a smaller model or batch [E-MEMORY-HOST]\n");
+    say_why("samite: out of host memory; use a smaller model or batch [E-MEMORY-HOST]");
     return samite::exit_status::memory;
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "samite: %s [E-INTERNAL]\n", e.what());
+    say_why(samite::concat_text("samite: ", e.what(), " [E-INTERNAL]"));
     return samite::exit_status::internal;
   }
 }

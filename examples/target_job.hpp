@@ -1,7 +1,10 @@
 // examples/target_job.hpp: trains a byte-level target: settings, load, build, step loop.
 #pragma once
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <set>
 
 #include "program.hpp"
@@ -42,11 +45,16 @@ struct loaded_target {
   weight_map weights;  // on the host, as the checkpoint has them
 };
 
+inline decoder_config load_target_config(const std::string& folder) {
+  const decoder_config c = read_decoder_config(read_json(folder + "/config.json"), folder + "/config.json");
+  if (c.vocab_size <= byte_mask_token)
+    raise("E-MODEL-CONFIG", folder, "/config.json: vocab_size is ", c.vocab_size, "; these programs read bytes and need ", byte_mask_token + 1, " tokens or more: 256 bytes and a mask token");
+  return c;
+}
+
 inline loaded_target load_target(const std::string& folder) {
   loaded_target t;
-  t.config = read_decoder_config(read_json(folder + "/config.json"), folder + "/config.json");
-  if (t.config.vocab_size <= byte_mask_token)
-    raise("E-MODEL-CONFIG", folder, "/config.json: vocab_size is ", t.config.vocab_size, "; these programs read bytes and need ", byte_mask_token + 1, " tokens or more: 256 bytes and a mask token");
+  t.config = load_target_config(folder);
   graph g;
   declare_decoder(g, t.config, f32, f32);
   t.weights = load_weights(folder, parameter_shapes(g), f32, t.config.tied ? std::set<std::string>{"lm_head.weight"} : std::set<std::string>{});
@@ -79,13 +87,29 @@ inline decoder_config target_for(const target_settings& s) {
   return read_decoder_config(parse_json(to_json_text(c), "config.json to be"), "config.json to be");  // what can't be read back is not trained
 }
 
+/// Raises E-MEMORY-HOST if what training keeps of each parameter does not fit this machine, whatever the batch.
+inline void check_memory(const decoder_config& c, device on) {
+  graph g;
+  declare_decoder(g, c, f32, f32);
+  double parameters = 0;
+  for (const auto& [name, dims] : parameter_shapes(g)) parameters += double(count(dims));
+  const bool on_host = on.type == device::kind::cpu;  // else only where training starts
+  const double needed = parameters * (on_host ? 16 : 4), there = double(::sysconf(_SC_PHYS_PAGES)) * double(::sysconf(_SC_PAGESIZE));
+  if (there > 0 && needed > there)
+    raise("E-MEMORY-HOST", "training the target: its ", index_t(parameters), on_host ? " parameters with their gradients and moments take " : " parameters take ", std::ceil(needed / 1e9), " GB of host memory, and this machine has ",
+          std::floor(there / 1e9), "; lower --hidden, --layers or --intermediate");
+}
+
 /// Trains a byte-level decoder from scratch, or continues an interrupted run of the same settings.
 inline void train_target(const target_settings& s) {
-  watch_run(s.output + ".status");
+  // What the arguments alone can't have is said before anything is written, the run's status included.
+  check_text(s.text, s.window + 1);
+  const decoder_config c = target_for(s);
+  make_backend(s.on);
+  check_memory(c, s.on);
+  watch_run(status_folder(s.output));
   beat("load");
   const byte_corpus corpus = load_corpus(s.text, s.window + 1);
-  const decoder_config c = target_for(s);
-  make_backend(s.on);  // a missing GPU is said before anything is written
   prepare_folder(s.output);
   metrics_log metrics(s.metrics);
 

@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   std::string on = "cpu", used = "f32", loss = "teacher";
   app.add_option("--text", s.text, "text to learn from; the last tenth is held out")->capture_default_str();
   app.add_option("--target", s.target, "folder of the target's checkpoint")->capture_default_str();
-  app.add_option("--output", s.output, "folder of the drafter's checkpoint")->capture_default_str();
+  app.add_option("--output", s.output, "folder of the drafter's checkpoint")->capture_default_str()->check(example::given_name());
   app.add_option("--metrics", s.metrics, "file of JSON lines to append to");
   app.add_option("--device", on, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--dtype", used, "dtype of activations: f32 or bf16; masters are f32")->capture_default_str();
@@ -26,11 +26,11 @@ int main(int argc, char** argv) {
   app.add_option("--rate", s.rate, "peak learning rate")->capture_default_str()->check(example::real_between(1e-9, 1e3));
   app.add_option("--gamma", s.gamma, "decay of slot weights")->capture_default_str()->check(example::real_between(1e-3, 1e6));
   app.add_flag("--warm-start,!--no-warm-start", s.warm_start, "start from copies of target layers")->capture_default_str();
-  app.add_option("--start-layers", s.start_layers, "target layers, one a drafter layer, that training starts from")->delimiter(',');
+  app.add_option("--start-layers", s.start_layers, "target layers, one a drafter layer, that training starts from")->delimiter(',')->check(example::count_between(0, 1023));
   app.add_option("--written", s.written, "windows that the target writes itself, a quarter of every batch; 0: real text alone")->capture_default_str()->check(example::count_between(0, 1000000));
   app.add_option("--written-prompt", s.written_prompt, "bytes of real text that each continues")->capture_default_str()->check(example::count_between(1, 65536));
   app.add_option("--noise", s.feature_noise, "uniform noise on the features")->capture_default_str()->check(example::real_between(0, 1e3));
-  app.add_option("--seed", s.seed)->capture_default_str()->check(example::whole_number());
+  app.add_option("--seed", s.seed)->capture_default_str()->check(example::any_seed());
   app.add_option("--save-every", s.save_every, "steps between saved states")->capture_default_str()->check(example::count_between(1, 100000000));
   return example::run_program(app, argc, argv, [&] {
     s.on = example::device_named(on), s.used = example::dtype_named("--dtype", used);

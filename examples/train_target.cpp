@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
   example::target_settings s;
   std::string on = "cpu", used = "f32", stored = "f32";
   app.add_option("--text", s.text, "text to learn; the last tenth is held out")->capture_default_str();
-  app.add_option("--output", s.output, "folder of the checkpoint")->capture_default_str();
+  app.add_option("--output", s.output, "folder of the checkpoint")->capture_default_str()->check(example::given_name());
   app.add_option("--metrics", s.metrics, "file of JSON lines to append to");
   app.add_option("--device", on, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--dtype", used, "dtype of activations: f32 or bf16; masters are f32")->capture_default_str();
@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   app.add_option("--window", s.window, "bytes a window")->capture_default_str()->check(example::count_between(2, 65536));
   app.add_option("--rate", s.rate, "peak learning rate")->capture_default_str()->check(example::real_between(1e-9, 1e3));
   app.add_option("--weight-decay", s.weight_decay)->capture_default_str()->check(example::real_between(0, 1e3));
-  app.add_option("--seed", s.seed)->capture_default_str()->check(example::whole_number());
+  app.add_option("--seed", s.seed)->capture_default_str()->check(example::any_seed());
   app.add_option("--save-every", s.save_every, "steps between saved states")->capture_default_str()->check(example::count_between(1, 100000000));
   return example::run_program(app, argc, argv, [&] {
     s.on = example::device_named(on), s.used = example::dtype_named("--dtype", used), s.stored = example::dtype_named("--stored", stored);

@@ -1,7 +1,7 @@
 // Tunes kernels on a GPU, in processes of its own: what a candidate breaks there, no training run meets.
 //
 // Run:     tune [INDEX]        the choices go to the kernel cache (SAMITE_CACHE_DIR); every later run of that cache uses them
-//          tune --self-test    shows that candidates that abort or never end are found, recorded and left out; needs no GPU
+//          tune --self-test    shows that candidates that abort or never end are found, recorded and left out; needs no GPU and leaves nothing
 // Expect:  a line a problem and a line a candidate. Ranks of a job that share the cache's folder choose alike; where they don't, tune once
 //          and ship it with `cache_tool export`.
 #include <spawn.h>
@@ -83,9 +83,13 @@ int run_child(const std::string& number, int limit_s) {
   }
 }
 
-void tune_all(const std::vector<std::string>& numbers, int limit_s, std::size_t most_candidates) {
+void check_cache() {
   if (disk_cache::instance().access() != disk_cache::mode::read_write || disk_cache::instance().writable_folder("00").empty())
     raise("E-JIT-CACHE", "tune needs a kernel cache that it can write: set SAMITE_CACHE_DIR to a folder of yours, and SAMITE_CACHE=rw");
+}
+
+void tune_all(const std::vector<std::string>& numbers, int limit_s, std::size_t most_candidates) {
+  check_cache();
   for (const std::string& number : numbers) {
     int status = -1;
     // Each round loses at most one candidate for good, so there is an end.
@@ -98,19 +102,33 @@ void tune_all(const std::vector<std::string>& numbers, int limit_s, std::size_t 
   }
 }
 
+/// With a cache of its own: nothing of it is for the user's.
+void self_test() {
+  struct temporary_folder {
+    std::string path = example::make_temporary_folder("samite-tune");
+    ~temporary_folder() {
+      std::error_code ignored;
+      std::filesystem::remove_all(path, ignored);
+    }
+  } const folder;
+  ::setenv("SAMITE_CACHE_DIR", folder.path.c_str(), 1), ::setenv("SAMITE_CACHE", "rw", 1);  // before the cache is first used; children see it too
+  const tuning_problem problem = self_test_problem();
+  tune_all({"self-test"}, 2, problem.candidates.size());
+  const std::string& chosen = problem.candidates[std::size_t(tuner(disk_cache::instance()).choose(problem))].name;
+  ensure(chosen == "fast", "the candidates that end their process are left out, and the best of the others is chosen");
+}
+
 void run(const std::vector<std::string>& arguments) {
   if (arguments.size() == 2 && arguments[0] == "--one") return tune_one(arguments[1]);
   if (arguments.size() > 1) raise("E-ARG", "tune takes one device number at most; see the head of examples/tune.cpp");
   if (arguments.size() == 1 && (arguments[0] == "--help" || arguments[0] == "-h")) return void(std::puts("tune [INDEX] tunes the row kernels on that GPU; tune --self-test checks the program itself, without one"));
   if (arguments.size() == 1 && arguments[0] == "--self-test") {
-    tune_all({"self-test"}, 2, self_test_problem().candidates.size());
-    const tuning_problem problem = self_test_problem();
-    const std::string& chosen = problem.candidates[std::size_t(tuner(disk_cache::instance()).choose(problem))].name;
-    ensure(chosen == "fast", "the candidates that end their process are left out, and the best of the others is chosen");
+    self_test();
     return;
   }
   const std::string index = arguments.empty() ? "0" : arguments[0];
   if (index.empty() || index.size() > 3 || index.find_first_not_of("0123456789") != std::string::npos) raise("E-ARG", "\"", index, "\" is no number of a GPU; run with --help");
+  check_cache();
   std::printf("tuning for %s\n", device_class_of(cuda_device::open(std::stoi(index))).c_str());
   std::fflush(stdout);
   std::vector<std::string> numbers;

@@ -9,6 +9,8 @@
 #include <samite/io/json.hpp>
 #include <samite/io/safetensors.hpp>
 #include <samite/ir/autodiff.hpp>
+#include <samite/jit/crash_report.hpp>
+#include <samite/jit/run_status.hpp>
 #include <samite/mask.hpp>
 #include <samite/mask/grid.hpp>
 #include <samite/mask/layouts.hpp>
@@ -19,6 +21,7 @@
 #include <samite/model/checkpoint.hpp>
 #include <samite/model/decoder.hpp>
 #include <samite/model/drafter.hpp>
+#include <samite/nn/attention_parts.hpp>
 #include <samite/nn/decoder_layer.hpp>
 #include <samite/nn/layers.hpp>
 #include <samite/plan/plan.hpp>

@@ -7,15 +7,20 @@ programs=$1 work=$2 passed=0 failed=0
 rm -rf "$work"
 mkdir -p "$work"
 export CUDA_VISIBLE_DEVICES=-1  # the answer without a GPU, also where there is one
+export SAMITE_CACHE_DIR=$work/cache
+mkdir "$work/tmp"
+export TMPDIR=$work/tmp  # where nothing may stay
 
 fault() { printf 'FAILED: %s\n%s\n' "$1" "$(tail -n 5 "$work/err")" >&2; failed=$((failed + 1)); }
 
-# refuses <status> <code> <program> <arguments>: the output folder is $work/out.
+# refuses <status> <code> <program> <arguments>: the output folder is $work/out. A run that is watched says its id before its message.
+# What the command line alone can't have leaves no status of a run either.
+message='^(\[[^]]+\] )?samite: '
 refuses() {
   local status=$1 code=$2 program=$3 found what
   shift 3
   what="$program $*"
-  rm -rf "$work/out"
+  rm -rf "$work/out" "$work/out.status"
   (
     trap '' XFSZ  # with a limit on file sizes, writing fails as on a full disk
     [ -z "${file_blocks:-}" ] || ulimit -f "$file_blocks"
@@ -23,8 +28,10 @@ refuses() {
   ) >"$work/log" 2>"$work/err"
   found=$?
   if [ "$found" != "$status" ]; then fault "$what: status $found where $status is expected"
-  elif [ "$(grep -c '^samite: ' "$work/err")" != 1 ]; then fault "$what: not exactly one message"
-  elif ! grep -q "^samite: .* \[$code\]\$" "$work/err"; then fault "$what: no message that ends with [$code]"
+  elif [ "$(grep -cE "$message" "$work/err")" != 1 ]; then fault "$what: not exactly one message"
+  elif ! grep -qE "$message.* \[$code\]\$" "$work/err"; then fault "$what: no message that ends with [$code]"
+  elif [ "$status" = 2 ] && [ -e "$work/out.status" ]; then fault "$what: left behind: $work/out.status"
+  elif [ -n "$(ls -A "$work/tmp")" ]; then fault "$what: left behind in TMPDIR: $(ls -A "$work/tmp" | tr '\n' ' ')"
   elif [ -d "$work/out" ] && [ -n "$(ls -A "$work/out")" ]; then fault "$what: left behind: $(ls -A "$work/out" | tr '\n' ' ')"
   else passed=$((passed + 1)); fi
 }
@@ -59,14 +66,20 @@ refuses 2 E-ARG-START train_drafter "${tiny_drafter[@]}" --start-layers 9 "${out
 refuses 2 E-ARG-TAPS train_drafter "${small_drafter[@]}" --steps 3 --taps 2 "${out[@]}"  # of a target of two layers
 says '--taps 1 to 1'
 refuses 3 E-MODEL-POSITIONS train_drafter --layers 1 --block 4 --anchors 4 --windows 1 --window 4097 --written 0 --steps 3 "${out[@]}"
-SAMITE_TF32=yes refuses 4 E-ENV-VALUE train_target "${tiny_target[@]}" "${out[@]}"
+SAMITE_TF32=yes refuses 2 E-ENV-VALUE train_target "${tiny_target[@]}" "${out[@]}"
 
 for rate in nan -1 0 inf 1e9; do refuses 2 E-ARG train_target --rate "$rate" "${out[@]}"; done
 for decay in nan -1; do refuses 2 E-ARG train_target --weight-decay "$decay" "${out[@]}"; done
 for flag in rate gamma noise; do refuses 2 E-ARG train_drafter --$flag nan "${out[@]}"; done
 refuses 2 E-ARG train_drafter --gamma 0 "${out[@]}"
 refuses 2 E-ARG train_drafter --noise -1 "${out[@]}"
-for program in train_target train_drafter speculate; do refuses 2 E-ARG $program --seed -1; done
+for program in train_target train_drafter speculate; do
+  for seed in -1 18446744073709551616 1e3 0x1; do refuses 2 E-ARG $program --seed $seed; done
+  says 'from 0 to 18446744073709551615'
+done
+refuses 2 E-ARG train_drafter --start-layers 0,99999999999999999999 "${out[@]}"
+for program in train_target train_drafter quickstart; do refuses 2 E-ARG $program --output ''; done
+if [ -e .status ]; then fault 'an empty --output: made .status here'; else passed=$((passed + 1)); fi
 for flag in hidden layers heads kv-heads head-dim intermediate; do refuses 2 E-ARG train_target --$flag 0 "${out[@]}"; done
 refuses 2 E-ARG-SIZES train_target --heads 4 --kv-heads 3 "${out[@]}"
 refuses 2 E-ARG-SIZES train_target --head-dim 7 "${out[@]}"
@@ -78,18 +91,30 @@ for program in draw_a_mask your_own_mask; do refuses 2 E-ARG $program --bogus; d
 refuses 2 E-ARG quickstart --kernels-for hopper --kernels "$work/kernels"
 refuses 2 E-ARG quickstart --kernels-for sm_90a
 says --kernels
+refuses 2 E-ARG quickstart --kernels "$work/kernels" "${out[@]}"
+says --kernels-for
+refuses 2 E-ARG-TAPS quickstart --large "${out[@]}"
+says 'add --train-target'
+"$programs/quickstart" --kernels-for sm_999 --kernels "$work/kernels" >"$work/log" 2>"$work/err"  # no such arch, or no NVRTC
+if [ $? = 4 ] && [ -z "$(ls -A "$work/tmp")" ]; then passed=$((passed + 1)); else fault "an arch that there isn't: another status than 4, or left behind in TMPDIR: $(ls -A "$work/tmp" | tr '\n' ' ')"; fi
 refuses 2 E-ARG tune first
 refuses 4 E-GPU-NONE tune
-SAMITE_CACHE=off refuses 4 E-JIT-CACHE tune --self-test
+SAMITE_CACHE=off refuses 4 E-JIT-CACHE tune
+SAMITE_CACHE=ro works tune --self-test
+if [ -z "$(ls -A "$work/tmp")" ] && [ -z "$(find "$work/cache" -type f 2>/dev/null)" ]; then passed=$((passed + 1)); else fault 'tune --self-test: wrote into the cache, or left a temporary folder'; fi
 refuses 2 E-ARG ask_run
 
 # the text
 : >"$work/empty"
 head -c 100 "$text" >"$work/short"
-refuses 3 E-FILE-OPEN train_target --text "$work/missing" "${out[@]}"
-refuses 3 E-FILE-OPEN train_drafter --text "$work" "${out[@]}"
-refuses 3 E-DATA-TEXT train_target --text "$work/empty" "${out[@]}"
-refuses 3 E-DATA-TEXT train_drafter --text "$work/short" "${out[@]}"
+refuses_whole() {  # nor is there a status of a run
+  refuses "$@"
+  if [ -e "$work/out.status" ]; then fault "$*: left behind: $work/out.status"; else passed=$((passed + 1)); fi
+}
+refuses_whole 3 E-FILE-OPEN train_target --text "$work/missing" "${out[@]}"
+refuses_whole 3 E-FILE-OPEN train_drafter --text "$work" "${out[@]}"
+refuses_whole 3 E-DATA-TEXT train_target --text "$work/empty" "${out[@]}"
+refuses_whole 3 E-DATA-TEXT train_drafter --text "$work/short" "${out[@]}"
 refuses 3 E-DATA-TEXT speculate --text "$work/empty"
 refuses 3 E-FILE-OPEN quickstart --text "$work/missing" "${out[@]}"
 if [ -e "$work/out" ]; then fault "quickstart: made its output folder before it opened the text"; else passed=$((passed + 1)); fi
@@ -123,7 +148,9 @@ refuses 3 E-FILE-OPEN speculate --drafter "$work/missing"
 refuses 3 'E-MODEL-CONFIG' speculate --drafter examples/data/target  # a target is no drafter
 
 # the machine
-refuses 4 E-GPU-NONE train_target "${tiny_target[@]}" --device cuda "${out[@]}"
+refuses_whole 4 E-GPU-NONE train_target "${tiny_target[@]}" --device cuda "${out[@]}"
+refuses_whole 5 E-MEMORY-HOST train_target --hidden 65536 --layers 1024 --steps 1 "${out[@]}"
+says 'lower --hidden'
 refuses 8 E-FILE-WRITE train_target "${tiny_target[@]}" --output "$work/empty/under_a_file"
 refuses 8 E-FILE-WRITE train_drafter "${tiny_drafter[@]}" --output /proc/samite/none
 refuses 8 E-FILE-WRITE train_target "${tiny_target[@]}" "${out[@]}" --metrics "$work/empty/under_a_file"

@@ -1,8 +1,9 @@
 # Compiles one file of tests/compile_fail: with -DMISTAKE=0 it must pass; with =1, =2 ... it must fail with the text that the file
-# gives on a line of its own: `// mistake 1: text of the message`. The last `// mistake` line bounds the numbers tried.
+# gives on a line of its own: `// mistake 1: text of the message`, or `// mistake 1 with -option: text` for an option more. The last `// mistake` line
+# bounds the numbers tried.
 cmake_minimum_required(VERSION 3.25)
 function(compile number result output)
-  execute_process(COMMAND ${compiler} -std=c++20 -fsyntax-only -DSAMITE_SPLIT=1 -DMISTAKE=${number} -I ${include} ${source}
+  execute_process(COMMAND ${compiler} -std=c++20 -fsyntax-only -DSAMITE_SPLIT=1 -DMISTAKE=${number} -I ${include} ${ARGN} ${source}
                   RESULT_VARIABLE status ERROR_VARIABLE text OUTPUT_QUIET)
   set(${result} ${status} PARENT_SCOPE)
   set(${output} "${text}" PARENT_SCOPE)
@@ -12,15 +13,16 @@ compile(0 status text)
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "${source} with MISTAKE=0 must compile:\n${text}")
 endif()
-file(STRINGS ${source} wanted REGEX "^// mistake [0-9]+: ")
+file(STRINGS ${source} wanted REGEX "^// mistake [0-9]+( with -[^ ]+)?: ")
 if(NOT wanted)
   message(FATAL_ERROR "${source} has no line `// mistake 1: <text that the compiler must print>`")
 endif()
 foreach(line IN LISTS wanted)
-  string(REGEX MATCH "^// mistake ([0-9]+): (.*)$" ignored "${line}")
+  string(REGEX MATCH "^// mistake ([0-9]+)( with (-[^ ]+))?: (.*)$" ignored "${line}")
   set(number ${CMAKE_MATCH_1})
-  set(sentence "${CMAKE_MATCH_2}")
-  compile(${number} status text)
+  set(option ${CMAKE_MATCH_3})
+  set(sentence "${CMAKE_MATCH_4}")
+  compile(${number} status text ${option})
   if(status EQUAL 0)
     message(FATAL_ERROR "${source} with MISTAKE=${number} must not compile")
   endif()

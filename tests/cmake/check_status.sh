@@ -51,11 +51,16 @@ if [ -n "${SAMITE_NVRTC_PATH:-}" ] || ldconfig -p 2>/dev/null | grep -q libnvrtc
   SAMITE_COMPILE_FOR=sm_90a SAMITE_CACHE_DIR="$work/kernels" killed_in compile compile "$programs/train_target" "${tiny[@]}" --text $text || fault "compile: $(cat "$work/last")"
 fi
 
+mkdir -p "$work/whole"  # with what killed writers leave
+for name in config.json model.safetensors training_state.safetensors; do : >"$work/whole/$name.tmp-2-0"; done
 "$programs/train_target" "${tiny[@]}" --text $text --steps 2 --output "$work/whole" >"$work/whole.log" 2>&1 || fault "a whole run"
+[ "$(ls -A "$work/whole" | tr '\n' ' ')" = 'config.json model.safetensors ' ] || fault "left over in a whole run's folder: $(ls -A "$work/whole" | tr '\n' ' ')"
 grep -q '^\[.*\] target step 2/2 ' "$work/whole.log" || fault "the log's lines have no run id"
 case $(ask whole) in "run "*"phase save, step 2,"*", ended with status 0") ;; *) fault "a whole run says: $(ask whole)" ;; esac
 ask whole >"$work/said" || fault "a run that ended well gives another status than 0"
-"$programs/train_target" "${tiny[@]}" --text "$work/missing" --output "$work/refused" >"$work/refused.log" 2>&1
+mkdir -p "$work/refused"
+printf 'not a state' >"$work/refused/training_state.safetensors"
+"$programs/train_target" "${tiny[@]}" --text $text --output "$work/refused" >"$work/refused.log" 2>&1
 expected=$?
 case $(ask refused) in *", ended with status $expected") ;; *) fault "a refused run says: $(ask refused)" ;; esac
 ask nothing >"$work/said"

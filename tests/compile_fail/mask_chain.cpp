@@ -10,6 +10,6 @@ any_mask mask() {
 #elif MISTAKE == 2
   return kv == q == 1;
 #else
-  return 0 <= kv && kv < 8;
+  return 0 <= kv && kv < 8 && (kv == q) == (q < 1);
 #endif
 }

@@ -3,6 +3,10 @@
 // mistake 2: x is a floating-point number; a table is indexed by integers
 // mistake 3: a modulus is a whole number, e.g. `q % 16`. [E-EXPR-FLOAT]
 // mistake 4: x is a floating-point number; a table is indexed by integers
+// mistake 5: Write a whole number or scale both sides, e.g. `q > 2 * kv`
+// mistake 6: Write a whole number or scale both sides, e.g. `q > 2 * kv`
+// mistake 7: a count of tokens is a whole number: give an integer
+// mistake 8: a count of tokens is a whole number: give an integer
 #include <samite/mask.hpp>
 using namespace samite;
 using namespace samite::symbols;
@@ -17,7 +21,15 @@ any_mask mask() {
   return q % 2.0 == 0;
 #elif MISTAKE == 4
   return pairs(b, 0.5) == 0;
+#elif MISTAKE == 5
+  return q / 2.0 > kv;
+#elif MISTAKE == 6
+  return 1.5 + q > kv;
+#elif MISTAKE == 7
+  return window(3.7);
+#elif MISTAKE == 8
+  return global_window(4, 3.5f);
 #else
-  return q - kv < 5 && ids[q] == 0 && q % 2 == 0 && pairs(b, q) == 0;
+  return q - kv < 5 && ids[q] == 0 && q % 2 == 0 && pairs(b, q) == 0 && q / 2 > kv && window(3) && global_window(4, 3);
 #endif
 }

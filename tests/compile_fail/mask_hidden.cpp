@@ -3,6 +3,8 @@
 // mistake 2: a table is no number, but its elements are. Look one up
 // mistake 3: how many numbers there are is not known. Give their count
 // mistake 4: a mask was expected, but this is no condition over b, h, q and kv
+// mistake 5: a table was expected, but this is a list
+// mistake 6: a table was expected, but this is a list
 #include <samite/ir/graph.hpp>
 #include <samite/mask.hpp>
 using namespace samite;
@@ -18,9 +20,13 @@ any_mask mask(const value& Q, const index_t* numbers) {
   return table(numbers)[kv] == 0;
 #elif MISTAKE == 4
   return docs[kv];
+#elif MISTAKE == 5
+  return document(std::vector{0, 1});
+#elif MISTAKE == 6
+  return document({0, 1});
 #else
   using symbols::q;
   static_cast<void>(Q);
-  return kv <= q && docs[q] == docs[kv] && table(std::span(numbers, 2))[kv] == 0;
+  return kv <= q && document(table(std::vector{0, 1})) && document(table({0, 1})) && docs[q] == docs[kv] && table(std::span(numbers, 2))[kv] == 0;
 #endif
 }

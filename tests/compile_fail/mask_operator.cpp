@@ -4,6 +4,10 @@
 // mistake 3: Use / and % with powers of two, e.g. `q % 16` for `q & 15`. [E-MASK-OPERATOR]
 // mistake 4: x & mask: predicates combine with && and not with &
 // mistake 5: x | mask: predicates combine with || and not with |
+// mistake 6: mask + x, mask * x and their like: a mask is a condition and no number
+// mistake 7: a number where the mask keeps is select(mask, 1, 0). [E-MASK-OPERATOR]
+// mistake 8: For pairs that exactly one keeps write `a != b`. [E-MASK-OPERATOR]
+// mistake 9: Write !mask. [E-MASK-OPERATOR]
 #include <samite/mask.hpp>
 using namespace samite;
 using namespace samite::symbols;
@@ -19,7 +23,15 @@ any_mask mask() {
   return true & (kv <= q);
 #elif MISTAKE == 5
   return false | (kv <= q);
+#elif MISTAKE == 6
+  return causal() + window(3);
+#elif MISTAKE == 7
+  return 2 * (kv <= q) < 3;
+#elif MISTAKE == 8
+  return window(3) ^ causal();
+#elif MISTAKE == 9
+  return ~causal();
 #else
-  return (kv <= q) && (q - kv < 4) && q % 16 == 0 && ok[kv] != 0;
+  return (kv <= q) && (q - kv < 4) && q % 16 == 0 && ok[kv] != 0 && (window(3) != causal()) && !causal() && 2 * select(kv <= q, 1, 0) < 3;
 #endif
 }

@@ -36,7 +36,7 @@ TEST_CASE("exit statuses follow from the code's family") {
   CHECK(status("E-CUBLAS-OPEN") == 4);
   CHECK(status("E-GPU-NONE") == 4);
   CHECK(status("E-JIT-NVRTC") == 4);
-  CHECK(status("E-ENV-VALUE") == 4);
+  CHECK(status("E-ENV-VALUE") == 2);
   CHECK(status("E-BLAS-OPEN") == 4);
   CHECK(status("E-CUDA-MEMORY") == 5);
   CHECK(status("E-MEMORY-HOST") == 5);

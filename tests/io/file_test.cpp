@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <cstdio>
+#include <iterator>
 #include <string>
 
 #include <samite/io/file.hpp>
@@ -85,6 +87,24 @@ TEST_CASE("a device or pipe is written where it is, never replaced; a full one i
   CHECK_THROWS_WITH_AS(write_file("/dev/full", "a"), doctest::Contains("writing \"/dev/full\": writing: No space left on device"), samite::error);
   write_file("/dev/null", "a");
   CHECK_THROWS_WITH_AS(read_file("/dev/null"), doctest::Contains("is not a regular file"), samite::error);
+}
+
+TEST_CASE("what a killed writer left goes with the next write or removal of that file; what another writes, and other names, stay") {
+  const temporary_folder folder;
+  atomic_file alive(folder / "x");  // of this process, and locked as one of any other process or container would be
+  alive.write("whole");
+  const auto leave_behind = [&](const char* name) { CHECK(std::fclose(std::fopen((folder / name).c_str(), "w")) == 0); };
+  for (const char* name : {"x.tmp-2-0", "x.tmp-999999999-41"}) leave_behind(name);
+  const char* others[] = {"x.tmp-", "x.tmp-1", "x.tmp-1-", "x.tmp--1", "x.tmp-1-2-3", "x.tmp-a-1", "xx.tmp-1-1", "y.tmp-1-1"};
+  for (const char* name : others) leave_behind(name);
+  write_file(folder / "x", "second");
+  CHECK(folder.entry_count() == 2 + std::size(others));
+  leave_behind("x.tmp-2-0");
+  remove_file(folder / "x");
+  CHECK(folder.entry_count() == 1 + std::size(others));
+  alive.commit();
+  CHECK(read_file(folder / "x") == "whole");
+  CHECK(folder.entry_count() == 1 + std::size(others));
 }
 
 TEST_CASE("a removed file is gone, and removing it again is fine") {

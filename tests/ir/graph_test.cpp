@@ -91,7 +91,7 @@ TEST_CASE("messages name a node by its label, and leave an empty one out") {
   CHECK(unlike("E-SHAPE-INNER", {"linear \"up\": x is [2,3] and w is [3,2]"}, [&] { linear(x, g.input("u", f32, {3, 2}), "up"); }) == "");
   CHECK(unlike("E-DTYPE-OPERANDS", {"matmul: a is"}, [&] { matmul(x, g.input("i", i32, {3, 2})); }) == "");
   CHECK(unlike("E-GRAPH-OWNER", {"the matmul node \"up\" was given"}, [&] { matmul(x, other, {.label = "up"}); }) == "");
-  CHECK(unlike("E-GRAPH-OWNER", {"a matmul node was given"}, [&] { matmul(x, other); }) == "");
+  CHECK(unlike("E-GRAPH-OWNER", {"an unnamed matmul node was given"}, [&] { matmul(x, other); }) == "");
   CHECK(unlike("E-SHAPE-CONCAT", {"give at least one"}, [] { concat({}, 0); }) == "");
   CHECK(unlike("E-SHAPE-SLICE", {"elements 1 to 3", "their sum at most 3"}, [&] { slice(x, 1, 1, 3); }) == "");
   constexpr index_t most = std::numeric_limits<index_t>::max();

@@ -30,6 +30,20 @@ TEST_CASE("masks of one type can be built step by step") {
   CHECK(mask.hash() == any_mask((kv <= q && q - kv < 2) || kv == 0).hash() );
 }
 
+TEST_CASE("== keeps pairs on which two masks agree, != those that exactly one keeps") {
+  const any_mask differ = (q < 4) != (kv < 3), agree = (q < 4) == (kv < 3);
+  CHECK(visible_keys(differ, 0, 6) == keys{3, 4, 5});
+  CHECK(visible_keys(differ, 4, 6) == keys{0, 1, 2});
+  CHECK(visible_keys(agree, 0, 6) == keys{0, 1, 2});
+  CHECK(visible_keys(agree, 4, 6) == keys{3, 4, 5});
+  const any_mask low = q < 4, left = kv < 3;
+  CHECK(visible_keys(low != left, 4, 6) == keys{0, 1, 2});
+  box_judge judge(differ.program());
+  CHECK(judge.judge({{0, 0}, {0, 0}, {0, 3}, {3, 5}}) == verdict::full);
+  CHECK(judge.judge({{0, 0}, {0, 0}, {4, 9}, {3, 5}}) == verdict::empty);
+  CHECK(judge.judge({{0, 0}, {0, 0}, {3, 4}, {3, 5}}) == verdict::undecided);
+}
+
 TEST_CASE("a mask knows the symbols it depends on") {
   const any_mask mask = kv <= q && kv < table({1, 2})[b];
   CHECK(mask.uses(symbol_id::b));

@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <limits>
+
 #include <samite/mask/document.hpp>
 #include <samite/mask/layouts.hpp>
 #include <samite/mask/tile_map.hpp>
@@ -22,6 +24,8 @@ TEST_CASE("documents come from lengths, cumulative lengths or positions") {
   CHECK(documents_of_positions({0, 1, 2, 0, 0, 1}) == keys{0, 0, 0, 1, 2, 2});
   CHECK(documents_of_positions({5, 6, 3}) == keys{0, 0, 1});
   CHECK(documents_of_positions({}).empty());
+  constexpr index_t most = std::numeric_limits<index_t>::max(), least = std::numeric_limits<index_t>::min();
+  CHECK(documents_of_positions({most - 1, most, least, least + 1}) == keys{0, 0, 1, 1});
 }
 
 TEST_CASE("starts and ends of documents are those of each token") {
@@ -32,6 +36,12 @@ TEST_CASE("starts and ends of documents are those of each token") {
 TEST_CASE("lengths that can't be are refused") {
   CHECK(unlike("E-MASK-LENGTHS", {"document 1", "-2"}, [] { documents_of_lengths({3, -2}); }) == "");
   CHECK(unlike("E-MASK-LENGTHS", {"add up to 5", "4"}, [] { documents_of_lengths({3, 2}, 4); }) == "");
+  CHECK(unlike("E-MASK-LENGTHS", {"documents_of_lengths: document 0 has 1099511627776 tokens", "at most 2147483647"}, [] { documents_of_lengths({index_t(1) << 40, 3}); }) == "");
+  CHECK(unlike("E-MASK-LENGTHS", {"document 1 has 4611686018427387904 tokens behind 3"}, [] { documents_of_lengths({3, index_t(1) << 62}); }) == "");
+  CHECK(unlike("E-MASK-LENGTHS", {"document 1 has 2147483647 tokens behind 1 "}, [] { documents_of_lengths({1, 2147483647}); }) == "");
+  CHECK(unlike("E-MASK-LENGTHS", {"padded_to is 4611686018427387904"}, [] { documents_of_lengths({3}, index_t(1) << 62); }) == "");
+  CHECK(unlike("E-MASK-LENGTHS", {"padded_to is -1"}, [] { documents_of_lengths({}, -1); }) == "");
+  CHECK(unlike("E-MASK-LENGTHS", {"documents_of_cumulative: document 0 has 1099511627776 tokens"}, [] { documents_of_cumulative({0, index_t(1) << 40}); }) == "");
   CHECK(unlike("E-MASK-LENGTHS", {"begin with 0"}, [] { documents_of_cumulative({1, 2}); }) == "");
   CHECK(unlike("E-MASK-LENGTHS", {"begin with 0"}, [] { documents_of_cumulative({}); }) == "");
   CHECK(unlike("E-MASK-LENGTHS", {"entry 2"}, [] { documents_of_cumulative({0, 3, 2}); }) == "");
@@ -50,6 +60,7 @@ TEST_CASE("a dense mask of booleans serves each batch and head, or all of them")
   CHECK(visible_keys(both, 0, 2, 1, 1) == keys{1});
   CHECK(unlike("E-MASK-TABLE-SHAPE", {}, [] { dense_mask({1, 0, 0}, 1, 1, 2, 2); }) == "");
   CHECK(unlike("E-MASK-TABLE-SHAPE", {}, [] { dense_mask({}, 0, 1, 2, 2); }) == "");
+  CHECK(unlike("E-MASK-TABLE-SHAPE", {"at most 2^40"}, [] { dense_mask({}, index_t(1) << 32, index_t(1) << 32, 2, 2); }) == "");
 }
 
 TEST_CASE("B18: a dense mask of another shape than the scores is an error that names both") {

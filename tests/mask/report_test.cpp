@@ -46,6 +46,15 @@ TEST_CASE("a report hints at masks that tiles can't skip well") {
   CHECK(report(full(), {.Q = 0, .K = 256}).hint.empty());
 }
 
+TEST_CASE("a report of head sizes that can't be is refused, and FLOPs beyond 64 bits stay positive") {
+  for (const index_t head_dim : {index_t(0), index_t(-1), index_t(1) << 21, index_t(1) << 62})
+    CHECK_THROWS_WITH_AS(report(causal(), {.Q = 64, .K = 64}, head_dim), doctest::Contains("head_dim is"), error);
+  const index_t tokens = index_t(1) << 31, tile = index_t(1) << 28;  // 2^62 pairs in 64 full tiles
+  const mask_report r = report(full(), {.Q = tokens, .K = tokens, .tile_q = tile, .tile_k = tile}, 1024);
+  CHECK(r.backward_flops == 10.0 * 1024 * 0x1p62);
+  CHECK(to_text(r).find('-') == std::string::npos);
+}
+
 TEST_CASE("programs read as they are written") {
   const auto text = [](const any_mask& m) { return infix_text(m.program(), m.program().roots[0]); };
   CHECK(text(causal()) == "q - kv >= 0");

@@ -31,6 +31,15 @@ TEST_CASE("nodes that are not in depth-first order are refused") {
   CHECK_THROWS_WITH_AS(subtree_ends({-2}), doctest::Contains("E-MASK-TREE"), error);
 }
 
+TEST_CASE("an update of the ends is read as the formula says, and not checked again") {
+  table_ref ends = table({3, 2, 3});
+  const any_mask mask = tree(0, ends);
+  ends.update(subtree_ends({-1, 0, 1}));
+  CHECK(visible_keys(mask, 2, 3) == keys{0, 1, 2});
+  ends.update({-1, 0, 0});  // parents: no node sees even itself
+  CHECK(visible_keys(mask, 2, 3) == keys{});
+}
+
 TEST_CASE("ends that are not those of subtrees, and a negative prefix, are refused") {
   const auto made = [](index_t prefix, std::vector<index_t> ends) { return any_mask(tree(prefix, table(ends))); };
   CHECK_NOTHROW(made(0, {5, 3, 3, 5, 5}));

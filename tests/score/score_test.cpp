@@ -40,6 +40,27 @@ TEST_CASE("gradients of score functions and captured tensors agree with central 
   probe::uneven = false;
 }
 
+TEST_CASE("a NaN in a hidden row of K hides itself forward, not backward; one in V is in every output of its tile") {
+  const index_t S = 20, hidden = 7;  // one tile
+  const auto is_nan = [](probe& p, const char* name) {
+    const std::vector<double> numbers = p.output(name);
+    const auto nans = std::count_if(numbers.begin(), numbers.end(), [](double x) { return std::isnan(x); });
+    REQUIRE((nans == 0 || std::size_t(nans) == numbers.size()));
+    return nans > 0;
+  };
+  for (const bool in_k : {true, false}) {
+    CAPTURE(in_k);
+    tensor q = random_numbers({1, 1, S, 3}, 1), k = random_numbers({1, 1, S, 3}, 2), v = random_numbers({1, 1, S, 3}, 3);
+    for (index_t c = 0; c < 3; ++c) (in_k ? k : v).data<double>()[hidden * 3 + c] = std::nan("");
+    probe p(q, k, v, causal() && kv != hidden, nullptr, tensor(f64, {0}), {}, 0.5);
+    CHECK(is_nan(p, "out") == !in_k);
+    CHECK(!is_nan(p, "lse"));
+    CHECK(is_nan(p, "dQ"));
+    CHECK(is_nan(p, "dK") == !in_k);
+    CHECK(!is_nan(p, "dV"));
+  }
+}
+
 TEST_CASE("score functions refuse what has no meaning") {
   graph g;
   const value slopes = g.parameter("slopes", f32, {4}), ids = g.input("ids", i32, {4});

@@ -1,6 +1,10 @@
 // samite/core/config.hpp: version and the few macros of the library.
 #pragma once
 
+#if defined(__cplusplus) && __cplusplus < 202002L
+#error "samite needs C++20: compile with -std=c++20 (CMake: target_compile_features(your_target PRIVATE cxx_std_20)), with g++ 12, clang 14 or later"
+#endif
+
 #define SAMITE_VERSION_MAJOR 0
 #define SAMITE_VERSION_MINOR 1
 #define SAMITE_VERSION_PATCH 0

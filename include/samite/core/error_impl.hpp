@@ -23,9 +23,9 @@ SAMITE_IMPL int error::exit_status() const noexcept {
       {"E-JSON", exit_status::bad_file},         {"E-CUDA-MEMORY", exit_status::memory},
       {"E-MEMORY", exit_status::memory},         {"E-CUDA", exit_status::environment},
       {"E-GPU", exit_status::environment},       {"E-JIT", exit_status::environment},
-      {"E-ENV", exit_status::environment},       {"E-CUBLAS", exit_status::environment},
-      {"E-BLAS-OPEN", exit_status::environment}, {"E-DIVERGED", exit_status::diverged},
-      {"E-PEER", exit_status::peer},             {"E-PREEMPTED", exit_status::preempted},
+      {"E-CUBLAS", exit_status::environment},    {"E-BLAS-OPEN", exit_status::environment},
+      {"E-DIVERGED", exit_status::diverged},     {"E-PEER", exit_status::peer},
+      {"E-PREEMPTED", exit_status::preempted},
   };
   for (const family& f : families)
     if (std::string_view(code_).starts_with(f.prefix)) return f.status;

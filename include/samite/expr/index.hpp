@@ -252,6 +252,62 @@ L operator%(L left, R) {
 }
 
 namespace detail {
+// A fraction that reaches an operator by a conversion, so that the operators of scores (expr/score.hpp) are nearer where they are included.
+struct fraction {
+  template <std::floating_point T>
+  constexpr fraction(T) {}
+};
+
+template <class E>
+fixed_number refuse_fraction() {
+  static_assert(never<E>,
+                "index / x, index * x and their like: x is a floating-point number, but b, h, q, kv and tables are integers. Write a whole number or scale both sides, e.g. "
+                "`q > 2 * kv`. Reals are for score functions: include <samite/score/scale.hpp>. [E-EXPR-FLOAT]");
+  return fixed_number(0);
+}
+
+// For masks that take counts of tokens.
+template <class... T>
+concept some_fraction = (std::floating_point<T> || ...);
+
+template <class... T>
+known_predicate refuse_token_fraction() {
+  static_assert(never<T...>, "a count of tokens is a whole number: give an integer, e.g. `window(3)`. [E-EXPR-FLOAT]");
+  return known_predicate(true);
+}
+
+template <class E>
+known_predicate refuse_truth() {
+  static_assert(never<E>,
+                "!x, x && y, x || y: x is an index or an element of a table, which is a number and no condition. Compare it, e.g. `docs[q] == 0` for `!docs[q]`. [E-MASK-OPERAND]");
+  return known_predicate(true);
+}
+template <class E>
+concept number_like = index_expr<E> || std::is_arithmetic_v<E>;
+template <class L, class R>
+concept index_and_number = (index_expr<L> && number_like<R>) || (number_like<L> && index_expr<R>);
+}  // namespace detail
+
+template <index_expr L> auto operator+(const L&, detail::fraction) { return detail::refuse_fraction<L>(); }
+template <index_expr L> auto operator-(const L&, detail::fraction) { return detail::refuse_fraction<L>(); }
+template <index_expr L> auto operator*(const L&, detail::fraction) { return detail::refuse_fraction<L>(); }
+template <index_expr L> auto operator/(const L&, detail::fraction) { return detail::refuse_fraction<L>(); }
+template <index_expr R> auto operator+(detail::fraction, const R&) { return detail::refuse_fraction<R>(); }
+template <index_expr R> auto operator-(detail::fraction, const R&) { return detail::refuse_fraction<R>(); }
+template <index_expr R> auto operator*(detail::fraction, const R&) { return detail::refuse_fraction<R>(); }
+template <index_expr R> auto operator/(detail::fraction, const R&) { return detail::refuse_fraction<R>(); }
+
+template <index_expr E> auto operator!(const E&) { return detail::refuse_truth<E>(); }
+template <class L, class R> requires detail::index_and_number<L, R>
+auto operator&&(const L&, const R&) { return detail::refuse_truth<L>(); }
+template <class L, class R> requires detail::index_and_number<L, R>
+auto operator||(const L&, const R&) { return detail::refuse_truth<L>(); }
+
+template <detail::number_like L, predicate_expr R> R operator+(const L&, R mask) { return detail::refuse_sum<L>(), mask; }
+template <detail::number_like L, predicate_expr R> R operator-(const L&, R mask) { return detail::refuse_sum<L>(), mask; }
+template <detail::number_like L, predicate_expr R> R operator*(const L&, R mask) { return detail::refuse_sum<L>(), mask; }
+
+namespace detail {
 // Objects, pointers and truth values that stand where an index should: tensors and values of a graph whose names hide a symbol,
 // tables without an index, lists.
 template <class T>

@@ -7,8 +7,22 @@
 
 namespace samite {
 
+namespace detail {
+template <class...>
+inline constexpr bool never = false;
+}  // namespace detail
+
 /// Base of every predicate expression; deriving from it is what makes a type one.
-struct predicate_tag {};
+struct predicate_tag {
+  /// A sentence for `bool x = kv <= q`, `if (kv <= q)` and `kv <= q ? x : y`.
+  template <std::same_as<bool> T>
+  constexpr operator T() const {
+    static_assert(detail::never<T>,
+                  "bool x = mask: a mask is no truth value, but a condition over b, h, q and kv that is evaluated for every pair. Keep it with `auto` or any_mask, "
+                  "and choose by pairs with select(mask, x, y). [E-MASK-OPERAND]");
+    return true;
+  }
+};
 
 /// An expression that says whether query q of head h in batch b sees key kv.
 template <class E>
@@ -17,9 +31,6 @@ concept predicate_expr = std::derived_from<E, predicate_tag> && requires(const E
 };
 
 namespace detail {
-
-template <class...>
-inline constexpr bool never = false;
 
 template <op Code, predicate_expr L, predicate_expr R>
 struct logic_expr : predicate_tag {
@@ -37,6 +48,20 @@ struct not_expr : predicate_tag {
   E inner;
   constexpr explicit not_expr(E e) : inner(std::move(e)) {}
   node_id lower(program& p) const { return build(p, op::logical_not, inner.lower(p)); }
+};
+
+// Pairs on which both say the same (Same), or of which exactly one keeps.
+template <bool Same, predicate_expr L, predicate_expr R>
+struct agreement_expr : predicate_tag {
+  L left;
+  R right;
+  constexpr agreement_expr(L l, R r) : left(std::move(l)), right(std::move(r)) {}
+  node_id lower(program& p) const {
+    const node_id a = left.lower(p), b = right.lower(p);
+    const node_id not_a = build(p, op::logical_not, a), not_b = build(p, op::logical_not, b);
+    const node_id with_a = build(p, op::logical_and, a, Same ? b : not_b), without_a = build(p, op::logical_and, not_a, Same ? not_b : b);
+    return build(p, op::logical_or, with_a, without_a);
+  }
 };
 
 struct known_predicate : predicate_tag {
@@ -61,6 +86,17 @@ constexpr auto operator||(L left, R right) {
 template <predicate_expr E>
 constexpr auto operator!(E inner) {
   return detail::not_expr<E>{std::move(inner)};
+}
+
+/// Pairs on which both predicates say the same.
+template <predicate_expr L, predicate_expr R>
+constexpr auto operator==(L left, R right) {
+  return detail::agreement_expr<true, L, R>{std::move(left), std::move(right)};
+}
+/// Pairs that exactly one of the predicates keeps (exclusive or).
+template <predicate_expr L, predicate_expr R>
+constexpr auto operator!=(L left, R right) {
+  return detail::agreement_expr<false, L, R>{std::move(left), std::move(right)};
 }
 
 // --- near misses: mistakes that users make, answered with a sentence ---------------------------------------------------
@@ -146,7 +182,31 @@ template <predicate_expr L, class R> constexpr L operator<(L left, const R&) { r
 template <predicate_expr L, class R> constexpr L operator<=(L left, const R&) { return detail::refuse_chain<R>(), left; }
 template <predicate_expr L, class R> constexpr L operator>(L left, const R&) { return detail::refuse_chain<R>(), left; }
 template <predicate_expr L, class R> constexpr L operator>=(L left, const R&) { return detail::refuse_chain<R>(), left; }
-template <predicate_expr L, class R> constexpr L operator==(L left, const R&) { return detail::refuse_chain<R>(), left; }
-template <predicate_expr L, class R> constexpr L operator!=(L left, const R&) { return detail::refuse_chain<R>(), left; }
+template <predicate_expr L, class R> requires(!predicate_expr<R>) constexpr L operator==(L left, const R&) { return detail::refuse_chain<R>(), left; }
+template <predicate_expr L, class R> requires(!predicate_expr<R>) constexpr L operator!=(L left, const R&) { return detail::refuse_chain<R>(), left; }
+
+namespace detail {
+template <class T>
+constexpr void refuse_sum() {
+  static_assert(never<T>,
+                "mask + x, mask * x and their like: a mask is a condition and no number. Predicates combine with &&, || and !; a number where the mask keeps is "
+                "select(mask, 1, 0). [E-MASK-OPERATOR]");
+}
+}  // namespace detail
+
+template <predicate_expr L, class R> constexpr L operator+(L left, const R&) { return detail::refuse_sum<R>(), left; }
+template <predicate_expr L, class R> constexpr L operator-(L left, const R&) { return detail::refuse_sum<R>(), left; }
+template <predicate_expr L, class R> constexpr L operator*(L left, const R&) { return detail::refuse_sum<R>(), left; }
+template <predicate_expr L, class R>
+constexpr L operator^(L left, const R&) {
+  static_assert(detail::never<R>,
+                "mask ^ x: predicates combine with &&, || and !: a mask is a condition, not bits. For pairs that exactly one keeps write `a != b`. [E-MASK-OPERATOR]");
+  return left;
+}
+template <predicate_expr E>
+constexpr E operator~(E inner) {
+  static_assert(detail::never<E>, "~mask: a mask is a condition, not bits. Write !mask. [E-MASK-OPERATOR]");
+  return inner;
+}
 
 }  // namespace samite

@@ -69,6 +69,16 @@ auto make_lookup(std::shared_ptr<const index_table> source, A a, B b, C c) {
 class table_ref : public table_tag {
  public:
   explicit table_ref(std::shared_ptr<index_table> shared) : shared_(std::move(shared)) {}
+  /// A sentence for `document(ids)` with a list where a table belongs.
+  template <class T>
+    requires requires(const T& list) { list.begin(), list.end(); }
+  table_ref(const T&) {
+    refuse_list<T>();
+  }
+  template <std::integral T>
+  table_ref(std::initializer_list<T>) {
+    refuse_list<T>();
+  }
 
   /// Element at one index, or the first index of several: t[b][q].
   ///
@@ -113,6 +123,10 @@ class table_ref : public table_tag {
   const std::shared_ptr<index_table>& shared() const { return shared_; }
 
  private:
+  template <class T>
+  static constexpr void refuse_list() {
+    static_assert(detail::never<T>, "a table was expected, but this is a list: copy it into a table, which `update` can change later, e.g. `document(table(ids))`. [E-MASK-OPERAND]");
+  }
   void replace(detail::integer_list values, std::vector<index_t> dims);
 
   std::shared_ptr<index_table> shared_;

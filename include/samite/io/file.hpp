@@ -64,7 +64,7 @@ std::string read_file(const std::string& path, std::uint64_t limit_bytes = std::
 /// Whether anything of that name is there.
 bool file_exists(const std::string& path);
 
-/// Removes a file; one that is not there is fine. Raises E-FILE-WRITE.
+/// Removes a file, and what killed writers of it left; one that is not there is fine. Raises E-FILE-WRITE.
 void remove_file(const std::string& path);
 
 /// A file's bytes as memory, read only. Pages come in when they are touched.
@@ -90,6 +90,7 @@ class mapped_file {
 /// Writes a file that appears under its name only when it is complete: a temporary file in the same folder, flushed to the disk and
 /// renamed by commit(). Without commit(), or after an error, the temporary file is removed and an older file stays as it was.
 /// A device or pipe (/dev/stdout) is written directly: a rename would replace it.
+/// What a killed writer of the same file left behind is removed by the next one.
 ///
 /// errors  E-FILE-WRITE, naming the path and the cause (a full disk included)
 class atomic_file {

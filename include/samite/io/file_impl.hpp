@@ -1,13 +1,17 @@
 // samite/io/file_impl.hpp: the system calls behind io/file.hpp.
 #pragma once
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <memory>
 #include <system_error>
+#include <vector>
 
 #include <samite/io/file.hpp>
 
@@ -58,7 +62,46 @@ SAMITE_IMPL std::string read_file(const std::string& path, std::uint64_t limit_b
 
 SAMITE_IMPL bool file_exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
+namespace detail {
+
+inline std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+/// Whether `name` is `base`.tmp-<process>-<number>, what an atomic_file writes.
+inline bool is_temporary_name(std::string_view name, std::string_view base) {
+  constexpr std::string_view mark = ".tmp-";
+  if (!name.starts_with(base) || !name.substr(base.size()).starts_with(mark)) return false;
+  const std::string_view numbers = name.substr(base.size() + mark.size());
+  const std::size_t dash = numbers.find('-');
+  return dash != std::string_view::npos && dash > 0 && dash + 1 < numbers.size() && numbers.find_first_not_of("0123456789-") == std::string_view::npos && numbers.find('-', dash + 1) == std::string_view::npos;
+}
+
+/// Removes the temporary files of `path` whose writers were killed. A writer holds a lock on its file while it lives: a process number
+/// alone says nothing about a process of another container or machine that writes into the same folder. What can't be locked or removed stays.
+inline void remove_leftovers(const std::string& path) noexcept {
+  try {
+    const std::string folder = folder_of(path), base = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+    const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), ::closedir);
+    std::vector<std::string> found;
+    if (entries != nullptr)
+      while (const dirent* entry = ::readdir(entries.get()))
+        if (is_temporary_name(entry->d_name, base)) found.push_back(folder + "/" + entry->d_name);
+    for (const std::string& name : found) {
+      const descriptor file(::open(name.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+      struct stat info;
+      if (file.get() < 0 || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) continue;
+      if (::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode) && info.st_nlink > 0) ::unlink(name.c_str());
+    }
+  } catch (const std::exception&) {  // they cost room on the disk, and no work
+  }
+}
+
+}  // namespace detail
+
 SAMITE_IMPL void remove_file(const std::string& path) {
+  detail::remove_leftovers(path);
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) raise("E-FILE-WRITE", "removing \"", path, "\": ", detail::errno_text(errno));
 }
 
@@ -90,12 +133,18 @@ SAMITE_IMPL atomic_file::atomic_file(std::string path) : path_(std::move(path)) 
     temporary_ = concat_text(path_, ".tmp-", ::getpid(), "-", serial.fetch_add(1));
     file_ = detail::descriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (file_.get() < 0 && errno != EEXIST) break;
+    if (file_.get() < 0) continue;
+    // Says that its writer lives. Where there are no locks nobody gets one, and nothing is removed.
+    const bool is_held_by_another = ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    struct stat info;
+    if (is_held_by_another || (::fstat(file_.get(), &info) == 0 && info.st_nlink == 0)) file_ = detail::descriptor();  // taken for a leftover before it was locked
   }
   if (file_.get() < 0) {
     const int cause = errno;
     temporary_.clear();
     fail("creating a temporary file beside it", cause);
   }
+  detail::remove_leftovers(path_);
 }
 
 SAMITE_IMPL void atomic_file::write(const void* from, std::size_t bytes) {
@@ -117,9 +166,7 @@ SAMITE_IMPL void atomic_file::commit() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("renaming the temporary file", errno);
   temporary_.clear();
   // The name itself lasts through a power loss only when its folder is flushed too. Some file systems can't; the file stands.
-  const std::size_t slash = path_.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path_.substr(0, slash);
-  const detail::descriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const detail::descriptor directory(::open(detail::folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() >= 0) ::fsync(directory.get());
 }
 

@@ -65,10 +65,13 @@ SAMITE_IMPL std::vector<value> graph::add(node_data data, const std::vector<valu
   graph_node n{std::move(data), {}, std::move(outputs), std::move(label)};
   for (const value& v : inputs) {
     if (!v || &v.owner() != this)
-      raise("E-GRAPH-OWNER", n.label.empty() ? concat_text("a ", n.type_name(), " node") : concat_text("the ", n.type_name(), " node \"", n.label, "\""), " was given a value of ", v ? "another graph" : "no graph",
+      raise("E-GRAPH-OWNER", n.label.empty() ? concat_text("an unnamed ", n.type_name(), " node") : concat_text("the ", n.type_name(), " node \"", n.label, "\""), " was given a value of ", v ? "another graph" : "no graph",
             "; build every value of an expression in one graph");
     n.inputs.push_back({v.node(), v.output()});
   }
+  for (const value_info& v : n.outputs)
+    for (const dim& extent : v.dims)
+      if (extent.is_constant() && extent.constant() < 0) raise("E-SHAPE-CAPACITY", n.type_name(), " \"", n.label, "\": shape ", to_text(v.dims), "; an extent is at least 0");
   if (n.label.empty()) n.label = std::string(n.type_name()) + "_" + concat_text(nodes_.size());
   nodes_.push_back(std::move(n));
   std::vector<value> made;

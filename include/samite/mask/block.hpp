@@ -45,6 +45,10 @@ inline auto block_table(table_ref blocks, index_t tokens) {
 /// source  Arriola et al. 2025, arXiv:2503.09573, section 3 and appendix B.6
 any_mask block_diffusion(scalar length, index_t tokens);
 
+// Near misses: counts with fractions.
+template <class T> requires detail::some_fraction<T> auto block_causal(T) { return detail::refuse_token_fraction<T>(); }
+template <class T> requires detail::some_fraction<T> auto chunked_causal(T) { return detail::refuse_token_fraction<T>(); }
+
 }  // namespace samite
 
 #ifndef SAMITE_SPLIT

@@ -9,12 +9,12 @@ namespace samite {
 /// The document of each token, 0, 1, 2, ..., from the documents' lengths. A length of 0 takes a number and no token.
 ///
 /// padded_to  appends tokens with the id -1 up to this count; 0 for none
-/// errors     E-MASK-LENGTHS if a length is negative, or they add up to more than padded_to
+/// errors     E-MASK-LENGTHS if a length is negative, or they add up to more than padded_to or than 2^31 - 1 (positions in tables are 32 bits)
 std::vector<index_t> documents_of_lengths(const std::vector<index_t>& lengths, index_t padded_to = 0);
 
 /// The same from cumulative lengths 0, n0, n0 + n1, ... (cu_seqlens).
 ///
-/// errors  E-MASK-LENGTHS if they don't begin at 0 or fall somewhere
+/// errors  E-MASK-LENGTHS if they don't begin at 0, fall somewhere, or end beyond padded_to or 2^31 - 1
 std::vector<index_t> documents_of_cumulative(const std::vector<index_t>& cu_seqlens, index_t padded_to = 0);
 
 /// The same from position ids, which start anew at each document: a token that is not one after its neighbour starts one.

@@ -1,22 +1,37 @@
 // samite/mask/layouts_impl.hpp: the bodies behind mask/layouts.hpp.
 #pragma once
 #include <algorithm>
+#include <limits>
 
 #include <samite/mask/layouts.hpp>
 
 namespace samite {
 
-SAMITE_IMPL std::vector<index_t> documents_of_lengths(const std::vector<index_t>& lengths, index_t padded_to) {
-  std::vector<index_t> ids;
+namespace detail {
+
+// Checks everything before it allocates, since lengths may come from a damaged file.
+inline std::vector<index_t> ids_of_lengths(const char* call, const std::vector<index_t>& lengths, index_t padded_to) {
+  constexpr index_t most = std::numeric_limits<std::int32_t>::max();
+  index_t tokens = 0;
   for (std::size_t d = 0; d < lengths.size(); ++d) {
-    if (lengths[d] < 0) raise("E-MASK-LENGTHS", "documents_of_lengths: document ", d, " has ", lengths[d], " tokens; a length is 0 or more");
-    ids.insert(ids.end(), std::size_t(lengths[d]), index_t(d));
+    if (lengths[d] < 0) raise("E-MASK-LENGTHS", call, ": document ", d, " has ", lengths[d], " tokens; a length is 0 or more");
+    if (lengths[d] > most - tokens)
+      raise("E-MASK-LENGTHS", call, ": document ", d, " has ", lengths[d], " tokens behind ", tokens, " others, but a row holds at most ", most, " tokens, since positions in tables are 32 bits; split the row");
+    tokens += lengths[d];
   }
-  if (padded_to == 0) return ids;
-  if (index_t(ids.size()) > padded_to)
-    raise("E-MASK-LENGTHS", "documents_of_lengths: the lengths ", lengths, " add up to ", ids.size(), " tokens, more than padded_to = ", padded_to);
-  ids.resize(std::size_t(padded_to), -1);
+  if (padded_to < 0 || padded_to > most) raise("E-MASK-LENGTHS", call, ": padded_to is ", padded_to, "; it must be from 0 (none) to ", most, " tokens");
+  if (padded_to != 0 && tokens > padded_to) raise("E-MASK-LENGTHS", call, ": the lengths ", lengths, " add up to ", tokens, " tokens, more than padded_to = ", padded_to);
+  std::vector<index_t> ids;
+  ids.reserve(std::size_t(std::max(tokens, padded_to)));
+  for (std::size_t d = 0; d < lengths.size(); ++d) ids.insert(ids.end(), std::size_t(lengths[d]), index_t(d));
+  if (padded_to != 0) ids.resize(std::size_t(padded_to), -1);
   return ids;
+}
+
+}  // namespace detail
+
+SAMITE_IMPL std::vector<index_t> documents_of_lengths(const std::vector<index_t>& lengths, index_t padded_to) {
+  return detail::ids_of_lengths("documents_of_lengths", lengths, padded_to);
 }
 
 SAMITE_IMPL std::vector<index_t> documents_of_cumulative(const std::vector<index_t>& cu_seqlens, index_t padded_to) {
@@ -28,13 +43,13 @@ SAMITE_IMPL std::vector<index_t> documents_of_cumulative(const std::vector<index
       raise("E-MASK-LENGTHS", "documents_of_cumulative: entry ", i, " is ", cu_seqlens[i], ", less than the one before, ", cu_seqlens[i - 1], "; cumulative lengths never fall");
     lengths.push_back(cu_seqlens[i] - cu_seqlens[i - 1]);
   }
-  return documents_of_lengths(lengths, padded_to);
+  return detail::ids_of_lengths("documents_of_cumulative", lengths, padded_to);
 }
 
 SAMITE_IMPL std::vector<index_t> documents_of_positions(const std::vector<index_t>& positions) {
   std::vector<index_t> ids;
   for (std::size_t i = 0; i < positions.size(); ++i)
-    ids.push_back(i == 0 ? 0 : ids.back() + (positions[i] != positions[i - 1] + 1 ? 1 : 0));
+    ids.push_back(i == 0 ? 0 : ids.back() + (positions[i] <= positions[i - 1] || positions[i] - 1 != positions[i - 1] ? 1 : 0));
   return ids;
 }
 
@@ -64,7 +79,9 @@ SAMITE_IMPL std::vector<index_t> document_ends(const std::vector<index_t>& ids) 
 
 SAMITE_IMPL any_mask dense_mask(const std::vector<std::uint8_t>& keep, index_t B, index_t H, index_t Q, index_t K) {
   using namespace symbols;
-  if (B < 1 || H < 1 || Q < 0 || K < 0) raise("E-MASK-TABLE-SHAPE", "dense_mask: extents B ", B, ", H ", H, ", Q ", Q, ", K ", K, "; B and H must be at least 1, Q and K at least 0");
+  constexpr index_t most = index_t(1) << 40;  // as a table's
+  if (B < 1 || H < 1 || Q < 0 || K < 0 || H > most / B)
+    raise("E-MASK-TABLE-SHAPE", "dense_mask: extents B ", B, ", H ", H, ", Q ", Q, ", K ", K, "; B and H must be at least 1 and their product at most 2^40, Q and K at least 0");
   const table_ref values = table(keep, {B * H, Q, K});
   if (B == 1 && H == 1) return any_mask(values(0 * q, q, kv) != 0, "dense");
   if (B == 1) return any_mask(values(h, q, kv) != 0, "dense");

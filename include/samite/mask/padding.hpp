@@ -24,4 +24,7 @@ inline auto left_padding(table_ref starts) {
   return kv >= starts[b];
 }
 
+// Near misses: counts with fractions.
+template <class T> requires detail::some_fraction<T> auto length(T) { return detail::refuse_token_fraction<T>(); }
+
 }  // namespace samite

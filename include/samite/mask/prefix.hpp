@@ -26,4 +26,8 @@ inline auto global_window(index_t tokens, index_t reach) {
   return kv < globals || q < globals || abs(q - kv) <= reach;
 }
 
+// Near misses: counts with fractions.
+template <class T> requires detail::some_fraction<T> auto prefix(T) { return detail::refuse_token_fraction<T>(); }
+template <class A, class B> requires detail::some_fraction<A, B> auto global_window(A, B) { return detail::refuse_token_fraction<A, B>(); }
+
 }  // namespace samite

@@ -32,8 +32,8 @@ struct mask_report {
 
 /// Kept pairs, tiles, memory and the clauses that stay undecided, for masks at the sizes where they will run.
 ///
-/// head_dim  D, for the FLOPs
-/// errors    E-MASK-TILE, E-MASK-TABLE-RANGE, E-MASK-OVERFLOW
+/// head_dim  D, for the FLOPs, from 1 to 2^20
+/// errors    E-MASK-TILE (sizes, tiles or head_dim out of range), E-MASK-TABLE-RANGE, E-MASK-OVERFLOW
 /// cost      a tile map, and one evaluation for each pair of an undecided tile
 mask_report report(const any_mask& mask, const tile_options& sizes, index_t head_dim = 128);
 

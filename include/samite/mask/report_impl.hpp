@@ -92,6 +92,8 @@ SAMITE_IMPL std::string infix_text(const program& p, node_id id) { return detail
 
 SAMITE_IMPL mask_report report(const any_mask& mask, const tile_options& sizes, index_t head_dim) {
   const index_t pairs = detail::checked_pairs("report", sizes);
+  constexpr index_t most_channels = index_t(1) << 20;
+  if (head_dim < 1 || head_dim > most_channels) raise("E-MASK-TILE", "report: head_dim is ", head_dim, "; the channels of a head must be from 1 to ", most_channels);
   tile_map map(mask, sizes);
   map.build_columns();
   mask_report r;
@@ -139,10 +141,11 @@ SAMITE_IMPL std::string to_text(const mask_report& r) {
     const auto tenths = index_t(whole == 0 ? 0 : 1000 * part / whole + 0.5);
     return concat_text(tenths / 10, ".", tenths % 10, " %");
   };
+  const auto digits = [](double number) { return number < 0x1p63 ? concat_text(index_t(number)) : concat_text(number); };
   const double all = double(r.tiles.empty + r.tiles.full + r.tiles.undecided);
   std::string text = concat_text(r.label, ": B ", r.sizes.B, ", H ", r.sizes.H, ", Q ", r.sizes.Q, ", K ", r.sizes.K, "\n  pairs      ", r.kept, " of ", r.pairs, " kept (",
                                  percent(double(r.kept), double(r.pairs)), ")\n  tiles      ", r.sizes.tile_q, " x ", r.sizes.tile_k, ": ", r.tiles.empty, " empty (", percent(double(r.tiles.empty), all),
-                                 "), ", r.tiles.full, " full, ", r.tiles.undecided, " undecided\n  FLOPs      ", index_t(r.forward_flops), " forward, ", index_t(r.backward_flops),
+                                 "), ", r.tiles.full, " full, ", r.tiles.undecided, " undecided\n  FLOPs      ", digits(r.forward_flops), " forward, ", digits(r.backward_flops),
                                  " backward\n  memory     ", r.bytes, " bytes of runs in ", r.maps, r.maps == 1 ? " map" : " maps", ", ", r.bit_bytes, " bytes of bits in ", r.bit_tiles, r.bit_tiles == 1 ? " tile\n" : " tiles\n");
   for (const clause_report& c : r.clauses) {
     text += concat_text("  clause     ", c.text, ": ");

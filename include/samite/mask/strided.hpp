@@ -24,4 +24,8 @@ inline auto strided(index_t step) {
   return kv <= q && (q - kv < step || (q - kv) % step == 0);
 }
 
+// Near misses: counts with fractions.
+template <class T> requires detail::some_fraction<T> auto strided(T) { return detail::refuse_token_fraction<T>(); }
+template <class A, class B> requires detail::some_fraction<A, B> auto dilated(A, B) { return detail::refuse_token_fraction<A, B>(); }
+
 }  // namespace samite

@@ -87,14 +87,14 @@ struct tile_map::builder {
   }
 
   void split(index_t i0, index_t i1, index_t j0, index_t j1, box_cells cells) {
-    const bool rows = i1 - i0 > 1, columns = j1 - j0 > 1;
-    const index_t i = rows ? i0 + (i1 - i0) / 2 : i1, j = columns ? j0 + (j1 - j0) / 2 : j1;
-    const index_t q = rows ? 2 * cells.q : cells.q, kv = columns ? 2 * cells.kv : cells.kv;
+    const bool halves_rows = i1 - i0 > 1, halves_columns = j1 - j0 > 1;
+    const index_t i = halves_rows ? i0 + (i1 - i0) / 2 : i1, j = halves_columns ? j0 + (j1 - j0) / 2 : j1;
+    const index_t q = halves_rows ? 2 * cells.q : cells.q, kv = halves_columns ? 2 * cells.kv : cells.kv;
     visit(i0, i, j0, j, {q, kv});
-    if (columns) visit(i0, i, j, j1, {q, kv + 1});
-    if (!rows) return;
+    if (halves_columns) visit(i0, i, j, j1, {q, kv + 1});
+    if (!halves_rows) return;
     visit(i, i1, j0, j, {q + 1, kv});
-    if (columns) visit(i, i1, j, j1, {q + 1, kv + 1});
+    if (halves_columns) visit(i, i1, j, j1, {q + 1, kv + 1});
   }
 
   void read_rows(tile_rows& by_rows, index_t q_tiles) {

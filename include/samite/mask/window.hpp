@@ -63,4 +63,10 @@ inline auto neighborhood(index_t length, index_t width) {
   return kv >= start && kv < start + w;
 }
 
+// Near misses: counts with fractions.
+template <class T> requires detail::some_fraction<T> auto window(T) { return detail::refuse_token_fraction<T>(); }
+template <class A, class B> requires detail::some_fraction<A, B> auto window(A, B) { return detail::refuse_token_fraction<A, B>(); }
+template <class A, class B> requires detail::some_fraction<A, B> auto sink_window(A, B) { return detail::refuse_token_fraction<A, B>(); }
+template <class A, class B> requires detail::some_fraction<A, B> auto neighborhood(A, B) { return detail::refuse_token_fraction<A, B>(); }
+
 }  // namespace samite
