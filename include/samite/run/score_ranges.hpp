@@ -27,6 +27,7 @@ inline void check_score_ranges(const program& score, const std::vector<tensor_vi
       const interval range = judge_of(n.operands[i]).range(box);
       const index_t length = dims[std::size_t(i)];
       if (range.low >= 0 && range.high < length) continue;
+      if (length == 0) raise("E-SCORE-RANGE", "attention: a score function reads its tensor of dimensions ", dims, ", which is empty; give a tensor that covers the range");
       raise("E-SCORE-RANGE", "attention: index ", i, " of a lookup in a score function's tensor of dimensions ", dims, " can be from ", range.low, " to ", range.high,
             " over q 0..", box.q.high, ", kv 0..", box.kv.high, ", h 0..", box.h.high, ", but must be from 0 to ", length - 1,
             "; give a tensor that covers the range, or clamp the index");
