@@ -9,61 +9,47 @@ struct undecided_tile {
   i32 b, h, query_tile, key_tile;
 };
 
-// The bits of one undecided tile by a block of 2 * Rows threads, at least Keys; a thread's are those of its accumulators in
-// attention_sm90.cuh, whose rows are queries. What the mask makes of a column alone is computed once for the tile. All threads of the block.
-template <int Rows, int Keys, class Mask> __device__ inline uint2 bits_of_tile(const undecided_tile& t, index queries, index keys, const Mask& mask) {
-  static_assert(2 * Rows >= Keys, "a thread a column");
+// The bits of one undecided tile by a block of 2 * Rows threads, at least Columns; a thread's are those of its accumulators in
+// attention_sm90.cuh, whose rows are queries, or ByKeys in the dK, dV kernel of attention_sm90_gradient.cuh, whose rows are keys. What the
+// mask makes of a column alone is computed once for the tile. All threads of the block.
+template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline uint2 bits_of_tile(const undecided_tile& t, index queries, index keys, const Mask& mask) {
+  static_assert(2 * Rows >= Columns, "a thread a column");
   const auto head = mask.head(t.b, t.h);
-  using column_part = decltype(mask.column(0, 0, 0, head));
-  __shared__ column_part columns[Keys];
+  // The mask's parts for a row and a column of the accumulators.
+  const auto row_part = [&](index i) {
+    if constexpr (ByKeys) return mask.column(t.b, t.h, i, head);
+    else return mask.row(t.b, t.h, i, head);
+  };
+  const auto column_part = [&](index i) {
+    if constexpr (ByKeys) return mask.row(t.b, t.h, i, head);
+    else return mask.column(t.b, t.h, i, head);
+  };
+  __shared__ decltype(column_part(0)) columns[Columns];
   const int lane = threadIdx.x % 32;
-  const index q = index(t.query_tile) * Rows + threadIdx.x / 32 * 16 + lane / 4, first_key = index(t.key_tile) * Keys;
+  const index row = index(ByKeys ? t.key_tile : t.query_tile) * Rows + threadIdx.x / 32 * 16 + lane / 4, first = index(ByKeys ? t.query_tile : t.key_tile) * Columns;
+  const index row_end = ByKeys ? keys : queries, column_end = ByKeys ? queries : keys;
   __syncthreads();  // the tile before has been read
-  if (threadIdx.x < Keys) columns[threadIdx.x] = mask.column(t.b, t.h, first_key + threadIdx.x, head);
-  const auto upper = mask.row(t.b, t.h, q, head), lower = mask.row(t.b, t.h, q + 8, head);
+  if (threadIdx.x < Columns) columns[threadIdx.x] = column_part(first + threadIdx.x);
+  const auto upper = row_part(row), lower = row_part(row + 8);
+  const auto keeps = [&](index r, index c, const decltype(row_part(0))& of_row, const decltype(column_part(0))& of_column) {
+    if constexpr (ByKeys) return mask.keep(t.b, t.h, c, r, head, of_column, of_row);
+    else return mask.keep(t.b, t.h, r, c, head, of_row, of_column);
+  };
   __syncthreads();
   uint2 found = {0, 0};
 #pragma unroll 1
-  for (int i = 0; i < Keys / 4; ++i) {
+  for (int i = 0; i < Columns / 4; ++i) {
     const int column = i / 2 * 8 + i % 2 + lane % 4 * 2;
-    const index kv = first_key + column;
-    if (kv >= keys) break;
-    if (q < queries && mask.keep(t.b, t.h, q, kv, head, upper, columns[column])) found.x |= 1u << i;
-    if (q + 8 < queries && mask.keep(t.b, t.h, q + 8, kv, head, lower, columns[column])) found.y |= 1u << i;
+    const index c = first + column;
+    if (c >= column_end) break;
+    if (row < row_end && keeps(row, c, upper, columns[column])) found.x |= 1u << i;
+    if (row + 8 < row_end && keeps(row + 8, c, lower, columns[column])) found.y |= 1u << i;
   }
   return found;
 }
 
-// The same of the dK, dV kernel in attention_sm90_gradient.cuh, whose rows are keys: a block of 2 * Keys threads, at least Queries.
-template <int Keys, int Queries, class Mask> __device__ inline uint2 bits_of_key_tile(const undecided_tile& t, index queries, index keys, const Mask& mask) {
-  static_assert(2 * Keys >= Queries, "a thread a query");
-  const auto head = mask.head(t.b, t.h);
-  using row_part = decltype(mask.row(0, 0, 0, head));
-  __shared__ row_part rows[Queries];
-  const int lane = threadIdx.x % 32;
-  const index kv = index(t.key_tile) * Keys + threadIdx.x / 32 * 16 + lane / 4, first_query = index(t.query_tile) * Queries;
-  __syncthreads();  // the tile before has been read
-  if (threadIdx.x < Queries) rows[threadIdx.x] = mask.row(t.b, t.h, first_query + threadIdx.x, head);
-  const auto upper = mask.column(t.b, t.h, kv, head), lower = mask.column(t.b, t.h, kv + 8, head);
-  __syncthreads();
-  uint2 found = {0, 0};
-#pragma unroll 1
-  for (int i = 0; i < Queries / 4; ++i) {
-    const int row = i / 2 * 8 + i % 2 + lane % 4 * 2;
-    const index q = first_query + row;
-    if (q >= queries) break;
-    if (kv < keys && mask.keep(t.b, t.h, q, kv, head, rows[row], upper)) found.x |= 1u << i;
-    if (kv + 8 < keys && mask.keep(t.b, t.h, q, kv + 8, head, rows[row], lower)) found.y |= 1u << i;
-  }
-  return found;
-}
-
-template <int Keys, int Queries, class Mask> __device__ inline void fill_key_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, const Mask& mask) {
-  bits[index(blockIdx.x) * (2 * Keys) + threadIdx.x] = bits_of_key_tile<Keys, Queries>(tiles[blockIdx.x], queries, keys, mask);
-}
-
-template <int Rows, int Keys, class Mask> __device__ inline void fill_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, const Mask& mask) {
-  bits[index(blockIdx.x) * (2 * Rows) + threadIdx.x] = bits_of_tile<Rows, Keys>(tiles[blockIdx.x], queries, keys, mask);
+template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline void fill_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, const Mask& mask) {
+  bits[index(blockIdx.x) * (2 * Rows) + threadIdx.x] = bits_of_tile<Rows, Columns, ByKeys>(tiles[blockIdx.x], queries, keys, mask);
 }
 
 }  // namespace samite

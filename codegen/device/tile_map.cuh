@@ -295,7 +295,7 @@ __device__ inline void fill_map_bits(const map_parameters& p, const Mask* mask, 
   const Mask& here = *reinterpret_cast<const Mask*>(words);
   const map_header& h = *reinterpret_cast<const map_header*>(p.block);
   for (int t = blockIdx.x; t < p.totals->undecided; t += gridDim.x)
-    bits[index(t) * (2 * Rows) + threadIdx.x] = bits_of_tile<Rows, Keys>(p.undecided[t], h.queries, h.keys, here);
+    bits[index(t) * (2 * Rows) + threadIdx.x] = bits_of_tile<Rows, Keys, false>(p.undecided[t], h.queries, h.keys, here);
 }
 
 }  // namespace samite

@@ -115,7 +115,7 @@ TEST_CASE("the gradient kernels for sm_90a compile without a spill, a serialised
       const attention_launch queries = attention_sm90_query_gradient_launch(o);
       CHECK(queries.shared_bytes <= 232448);
       kernel.text += concat_text("static_assert(samite::sm90_query_gradient_bytes", dims, "> == ", queries.shared_bytes, " && samite::sm90_gradient_shape", dims, ">::queries == ", attention_sm90_gradient_queries(o),
-                                 " && samite::sm90_gradient_shape", dims, ">::key_step == ", attention_sm90_gradient_keys(o), ");\n");
+                                 " && samite::sm90_gradient_shape", dims, ">::key_step == ", attention_sm90_keys(o), ");\n");
       for (const sm90_gradient what : sm90_key_gradients(o, fused)) {
         const attention_launch keys = attention_sm90_key_gradient_launch(o, what);
         CHECK(keys.shared_bytes <= 232448);

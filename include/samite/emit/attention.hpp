@@ -86,9 +86,8 @@ std::vector<sm90_gradient> sm90_key_gradients(const attention_kernel_options& o,
 /// A kernel for dK, dV (block_rows: its key tile), and the dQ kernel (block_rows: its query tile).
 attention_launch attention_sm90_key_gradient_launch(const attention_kernel_options& o, sm90_gradient what);
 attention_launch attention_sm90_query_gradient_launch(const attention_kernel_options& o);
-/// Queries of the tiles of the former, keys of those of the latter.
+/// Queries of the tiles of the former; keys of those of the latter are attention_sm90_keys, as in the forward pass.
 index_t attention_sm90_gradient_queries(const attention_kernel_options& o);
-index_t attention_sm90_gradient_keys(const attention_kernel_options& o);
 
 /// A unit with attention_prepare_sm90, which runs first, the kernels for dK and dV, and attention_sink_gradient; with the dQ kernel, or, fused,
 /// with attention_finish_sm90, which turns the sums into dQ (codegen/device/attention_sm90_gradient.cuh). It does not depend on the mask.

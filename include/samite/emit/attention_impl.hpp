@@ -143,7 +143,6 @@ SAMITE_IMPL std::vector<sm90_gradient> sm90_key_gradients(const attention_kernel
 }
 
 SAMITE_IMPL index_t attention_sm90_gradient_queries(const attention_kernel_options& o) { return std::max(o.head_dim, o.value_dim) > 64 ? 64 : 128; }
-SAMITE_IMPL index_t attention_sm90_gradient_keys(const attention_kernel_options& o) { return std::max(o.head_dim, o.value_dim) > 128 ? 64 : 128; }
 
 // The sizes are those of attention_sm90_gradient.cuh; tests/emit/attention_test.cpp has the compiler compare them.
 SAMITE_IMPL attention_launch attention_sm90_key_gradient_launch(const attention_kernel_options& o, sm90_gradient what) {
@@ -156,7 +155,7 @@ SAMITE_IMPL attention_launch attention_sm90_key_gradient_launch(const attention_
 }
 
 SAMITE_IMPL attention_launch attention_sm90_query_gradient_launch(const attention_kernel_options& o) {
-  const index_t D = detail::padded_sm90(o.head_dim), Dv = detail::padded_sm90(o.value_dim), keys = attention_sm90_gradient_keys(o);
+  const index_t D = detail::padded_sm90(o.head_dim), Dv = detail::padded_sm90(o.value_dim), keys = attention_sm90_keys(o);
   const index_t bytes = 1024 + 128 * (D + Dv) * 2 + keys * (2 * D + (keys == 64 ? 1 : 2) * Dv) * 2 + 128;
   return {"attention_query_gradient_sm90_" + detail::sm90_suffix(o), 384, unsigned(bytes), 128};
 }
@@ -183,7 +182,7 @@ SAMITE_IMPL kernel_text emit_attention_bits(const program& mask, index_t rows, i
   std::string out = "// bit tiles of a mask:\n" + detail::pair_comment(mask);
   out += concat_text("//   keep = %", mask.roots[0], "\n#include \"attention_bits.cuh\"\n\nnamespace samite {\n\n", detail::mask_text(&mask));
   out += concat_text("extern \"C\" __global__ void __launch_bounds__(", 2 * rows, ") attention_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys,\n"
-                     "    const __grid_constant__ keep_mask mask) {\n  ", transposed ? "fill_key_bits<" : "fill_bits<", rows, ", ", columns, ">(tiles, bits, queries, keys, mask);\n}\n\n");
+                     "    const __grid_constant__ keep_mask mask) {\n  fill_bits<", rows, ", ", columns, transposed ? ", true>" : ", false>", "(tiles, bits, queries, keys, mask);\n}\n\n");
   return {"attention_bits", out + "}  // namespace samite\n"};
 }
 

@@ -177,7 +177,7 @@ struct plan_kernels::maker {
   void gradient_on_sm90(const attention_kernel_options& o, const attention_terms& a) {
     const bool fused = !deterministic && fuses_sm90_gradient(o);
     const kernel_text unit = emit_attention_sm90_gradient(o, fused);
-    const index_t queries = attention_sm90_gradient_queries(o), keys = attention_sm90_gradient_keys(o);
+    const index_t queries = attention_sm90_gradient_queries(o), keys = attention_sm90_keys(o);
     add(kernel_role::sm90_prepare, "attention_prepare_sm90", unit.name, unit.text);
     for (const sm90_gradient what : sm90_key_gradients(o, fused))
       add(what == sm90_gradient::values ? kernel_role::sm90_values : kernel_role::sm90_keys, attention_sm90_key_gradient_launch(o, what), unit, queries);
