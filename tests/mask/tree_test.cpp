@@ -43,6 +43,9 @@ TEST_CASE("an update of the ends is read as the formula says, and not checked ag
 TEST_CASE("ends that are not those of subtrees, and a negative prefix, are refused") {
   const auto made = [](index_t prefix, std::vector<index_t> ends) { return any_mask(tree(prefix, table(ends))); };
   CHECK_NOTHROW(made(0, {5, 3, 3, 5, 5}));
+  CHECK_NOTHROW(made(2, {5, 3, 3, 5, 5, 0, 0}));                                                   // room for larger trees
+  CHECK_NOTHROW(made(2, {0, 0}));
+  CHECK_THROWS_WITH_AS(made(2, {1, 0, 3}), doctest::Contains("node 1 ends at 0"), error);
   CHECK_THROWS_WITH_AS(made(3, {-1, 0, 1, 0, 3}), doctest::Contains("node 0 ends at -1"), error);  // parents
   CHECK_THROWS_WITH_AS(made(3, {5, 3, 4, 5, 5}), doctest::Contains("from 3 to 3"), error);         // beyond the subtree around it
   CHECK_THROWS_WITH_AS(made(3, {6, 3, 3, 5, 5}), doctest::Contains("E-MASK-TREE"), error);         // beyond the nodes

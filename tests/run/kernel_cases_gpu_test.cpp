@@ -2,8 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <thread>
 
 #include <samite/expr/tensor.hpp>
 #include <samite/ir/autodiff.hpp>
@@ -87,4 +89,34 @@ TEST_CASE("I10: the DFlash training mask's lists cost at most 2 % of the attenti
   const double attention_ms = ms_since(start);
   MESSAGE("lists ", map_ms, " ms, attention of ", layers, " layers ", attention_ms, " ms");
   CHECK(map_ms <= 0.02 * attention_ms);
+}
+
+TEST_CASE("two devices, a thread each, that step executors of one plan give the same bits at every step") {
+  NEEDS_GPU;
+  SKIP_IF(cuda_device_count() < 2, "two devices are needed");
+  const set_variable deterministic("SAMITE_DETERMINISTIC", "1");
+  graph g;
+  const value x = g.input("x", bf16, {1, 2, 300, 64}), w = g.input("w", bf16, {64});
+  const value y = let(x * rsqrt(mean(x * x) + 1e-6) * w, {.label = "norm"});
+  const auto d = gradient(total(attention(y, y, y, {.mask = any_mask(kv <= q && q - kv < 100)}).out), {x, w});
+  g.output("dx", d[0]);
+  g.output("dw", d[1]);
+  const named_tensors inputs{{"x", random_tensor(bf16, {1, 2, 300, 64}, 1)}, {"w", random_tensor(bf16, {64}, 2)}};
+  const named_numbers expected = run_on(g, device::cuda(0), inputs);
+  std::atomic<int> other = 0, steps = 0;
+  std::vector<std::thread> threads;
+  for (int index = 0; index < 4; ++index)  // two threads a device
+    threads.emplace_back([&, index] {
+      for (int round = 0; round < 3; ++round) {
+        executor run(make_plan(g, device::cuda(index % 2)));
+        for (const auto& [name, t] : inputs) run.bind(name, t);
+        for (int i = 0; i < 50; ++i, ++steps) {
+          run.step();
+          for (const auto& [name, numbers_of] : expected) other += numbers(run.output(name)) != numbers_of;
+        }
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(other == 0);
+  CHECK(steps == 600);
 }

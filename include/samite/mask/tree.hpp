@@ -19,8 +19,9 @@ void check_tree(const scalar& prefix, const table_ref& ends);
 /// Tree verification: a drafted token sees the prefix, its ancestors and itself.
 ///
 /// Rows are the nodes; keys are `prefix` tokens and then the nodes, in depth-first order.
-/// prefix  tokens, a run-time argument;  ends [nodes] from `subtree_ends`. Both are checked here and not by `ends.update` or `prefix.set`: update with
-///         `subtree_ends(parents)` too. Other numbers give the rows that the formula says, in which a node may not see itself
+/// prefix  tokens, a run-time argument;  ends [nodes] from `subtree_ends`; zeros may follow, as room for larger trees. Both are checked
+///         here and not by `ends.update` or `prefix.set`: update with `subtree_ends(parents)` too. Other numbers give the rows that the
+///         formula says, in which a node may not see itself
 /// errors  E-MASK-TREE if the prefix is negative, or `ends` are not the ends of subtrees (parents, for one, are not)
 inline auto tree(scalar prefix, table_ref ends) {
   using namespace symbols;

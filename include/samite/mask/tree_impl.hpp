@@ -26,7 +26,8 @@ SAMITE_IMPL void detail::check_tree(const scalar& prefix, const table_ref& ends)
   if (prefix.value() < 0) raise("E-MASK-TREE", "tree: the prefix is ", prefix.value(), " tokens; it must be at least 0");
   if (ends.rank() != 1) raise("E-MASK-TREE", "tree: .ends has rank ", ends.rank(), " ", ends.dims(), "; expected one entry a node, from subtree_ends(parents)");
   const auto contents = ends.contents();
-  const index_t count = index_t(contents->values().size());
+  index_t count = index_t(contents->values().size());
+  while (count > 0 && contents->values()[std::size_t(count - 1)] == 0) --count;  // room for larger trees
   std::vector<index_t> open;  // ends of the subtrees that hold the node
   for (index_t node = 0; node < count; ++node) {
     const index_t end = contents->values()[std::size_t(node)];
@@ -34,7 +35,7 @@ SAMITE_IMPL void detail::check_tree(const scalar& prefix, const table_ref& ends)
     const index_t limit = open.empty() ? count : open.back();
     if (end <= node || end > limit)
       raise("E-MASK-TREE", "tree: the subtree of node ", node, " ends at ", end, ", but it holds the node itself and ends with the subtree around it, so from ", node + 1, " to ", limit,
-            "; make .ends with subtree_ends(parents)");
+            "; make .ends with subtree_ends(parents), and leave 0 behind the last node only");
     open.push_back(end);
   }
 }
