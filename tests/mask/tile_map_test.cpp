@@ -132,9 +132,9 @@ TEST_CASE("verdicts are exact on DFlash masks: full, sliding, packed, with padde
 }
 
 TEST_CASE("random masks: no tile is wrong, and rows and columns agree") {
-  for (std::uint32_t sample = 0; sample < 100; ++sample) {
+  for (std::uint32_t sample = 0; sample < 1500; ++sample) {
     samite_tests::random_programs random(9, sample);
-    const any_mask mask(random.predicate(4));
+    const any_mask mask(random.predicate(1 + int(sample % 4)));
     const tile_options o{.B = 2, .H = 2, .Q = 45, .K = 50, .tile_q = 8, .tile_k = 16};
     tile_map map(mask, o);
     map.build_columns();
@@ -151,6 +151,20 @@ TEST_CASE("random masks: no tile is wrong, and rows and columns agree") {
               if (run.first <= i && i <= run.last) kind = run.kind;
             REQUIRE(kind == map.kind_of(b, h, i, j));
           }
+  }
+}
+
+TEST_CASE("tables by kv compared with tables by head, batch or number are right in every row of tiles") {
+  const table_ref ids = table({7, 3, 3, 9, 0, 1, 7, 7, 2, 5, 3, 8, 8, 1, 0, 4}), documents = table({0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4}), heads = table({3, 7, 1, 2});
+  const tile_options o{.B = 4, .H = 4, .Q = 40, .K = 16, .tile_q = 8, .tile_k = 4, .budget = 4000};
+  for (const table_ref& keys : {ids, documents}) {
+    check_exact("equal by head", any_mask(keys[kv] == heads[h]), o);
+    check_exact("other by head", any_mask(keys[kv] != heads[h]), o);
+    check_exact("equal by batch", any_mask(keys[kv] == heads[b]), o);
+    check_exact("other by batch under causal", any_mask(causal() && keys[kv] != heads[b]), o);
+    check_exact("equal by a number", any_mask(keys[kv] == heads[scalar(2)]), o);
+    check_exact("equal by the row", any_mask(keys[kv] == heads[q % 4]), o);
+    check_exact("by the row, with head", any_mask(keys[min(q, 15)] == heads[h]), o);
   }
 }
 

@@ -61,6 +61,18 @@ TEST_CASE("a NaN in a hidden row of K hides itself forward, not backward; one in
   }
 }
 
+TEST_CASE("a NaN among a row's visible scores is its log-sum-exp, with and without a sink; rows that see nothing keep -infinity") {
+  const index_t S = 6;
+  for (const bool has_sink : {false, true}) {
+    tensor q = random_numbers({1, 1, S, 3}, 1), k = random_numbers({1, 1, S, 3}, 2), v = random_numbers({1, 1, S, 3}, 3);
+    q.data<double>()[2 * 3] = std::nan("");
+    probe p(q, k, v, causal() && samite::symbols::q != 4, nullptr, tensor(f64, {0}), has_sink ? random_numbers({1}, 5) : tensor(), 0.5);
+    const std::vector<double> lse = p.output("lse");
+    for (std::size_t i = 0; i < 6; ++i) CHECK(std::isnan(lse[i]) == (i == 2));
+    CHECK((lse[4] == -std::numeric_limits<double>::infinity()) == !has_sink);
+  }
+}
+
 TEST_CASE("score functions refuse what has no meaning") {
   graph g;
   const value slopes = g.parameter("slopes", f32, {4}), ids = g.input("ids", i32, {4});

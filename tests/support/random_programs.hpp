@@ -78,6 +78,10 @@ class random_programs {
   node_id boolean(int depth) {
     if (depth <= 1 || below(3) == 0) {
       const op codes[] = {op::less, op::less_equal, op::equal};
+      if (below(6) == 0) {  // two tables, each by an index of its own, as documents are compared
+        const node_id a = lookup(1), b = lookup(1), same = samite::build(p_, op::equal, a, b);
+        return below(2) ? same : samite::build(p_, op::logical_not, same);
+      }
       const node_id a = number(depth - 1), b = number(depth - 2);
       return samite::build(p_, codes[below(3)], a, b);
     }

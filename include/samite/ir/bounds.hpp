@@ -78,7 +78,7 @@ class box_judge {
   finding finding_of_parts(const int* first, const int* last, finding neutral);
   finding finding_of_select(const steps::predicate_step& step);
   finding finding_of_leaf(const steps::predicate_step& step);
-  bool never_equal(const steps::predicate_step& step) const;
+  bool never_equal(const steps::predicate_step& step);
   index_t reach_of(const steps::predicate_step& step, int without);
   bool is_partial(const steps::predicate_step& step, interval range, index_t reach) const;
   bool cut(const index_box& box, index_box& first, index_box& second) const;

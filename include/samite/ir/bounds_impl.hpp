@@ -253,8 +253,9 @@ SAMITE_IMPL box_judge::finding box_judge::finding_of_leaf(const steps::predicate
 }
 
 // Whether the two tables of the leaf hold no common value here.
-SAMITE_IMPL bool box_judge::never_equal(const steps::predicate_step& step) const {
+SAMITE_IMPL bool box_judge::never_equal(const steps::predicate_step& step) {
   const auto residues = [&](int id) {
+    value(id);  // the form may be known from another box whose rows differ, and the gather not yet in these
     const steps::value_step& gather = steps_->values[std::size_t(id)];
     return known_ranges_[steps::axis_of(gather)][gather.place].residues;
   };

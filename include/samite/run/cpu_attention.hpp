@@ -35,8 +35,10 @@ std::vector<T> sink_of(const attention_terms& a, const launch& l) {
 /// log(exp(a) + exp(b)).
 template <class T>
 T log_of_sum(T a, T b) {
+  if (a == T(minus_infinity)) return b;
+  if (b == T(minus_infinity)) return a;
   const T top = std::max(a, b);
-  return top == T(minus_infinity) ? top : top + std::log(std::exp(a - top) + std::exp(b - top));
+  return top + std::log(std::exp(a - top) + std::exp(b - top));
 }
 
 template <class T>
@@ -76,11 +78,12 @@ void attention_forward_in(const launch& l, const attention_node& a, attention_ma
     });
     for (index_t r = 0; r < rows; ++r) {
       const index_t q = i * attention_tile + r;
-      T log_sum = sum[r] > T(0) ? largest[r] + std::log(sum[r]) : T(minus_infinity);
-      T scale = sum[r] > T(0) ? T(1) / sum[r] : T(0);
+      const bool hidden = sum[r] == T(0);  // a NaN among visible scores is not: it is the row's log-sum-exp
+      T log_sum = hidden ? T(minus_infinity) : largest[r] + std::log(sum[r]);
+      T scale = hidden ? T(0) : T(1) / sum[r];
       if (!sink.empty()) {  // a key without a value: it takes weight and gives nothing
         const T own = log_sum, with_sink = log_of_sum(own, sink[std::size_t(h)]);
-        if (sum[r] > T(0)) scale *= rules::exp::value(own - with_sink);
+        if (!hidden) scale *= rules::exp::value(own - with_sink);
         log_sum = with_sink;
       }
       scale_row(o.data() + r * n.Dv, n.Dv, scale);
