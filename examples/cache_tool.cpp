@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -20,15 +21,30 @@ using mode = disk_cache::mode;
 
 constexpr const char* usage =
     "cache_tool                    lists the kernels in the cache (SAMITE_CACHE_DIR, or ~/.cache/samite)\n"
-    "cache_tool verify             reads every entry; fails if one is damaged\n"
+    "cache_tool verify             reads every entry; fails if one is damaged, or the cache or a part of it is not used\n"
     "cache_tool prune MEGABYTES    removes the least recently used until no more are left\n"
     "cache_tool export FOLDER      copies every good entry to FOLDER, which is a cache too\n"
     "cache_tool import FOLDER      copies every good entry of FOLDER into the cache";
 
+bool is_there(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::symlink_status(path, ignored).type() != std::filesystem::file_type::not_found;
+}
+
+/// Says what a cache that can't be read, or is not trusted, would pass over in silence.
+void check_used(const disk_cache& cache) {
+  std::error_code fault;
+  if (is_there(cache.folder()) && std::filesystem::directory_iterator(cache.folder(), fault) == std::filesystem::directory_iterator() && fault)
+    raise("E-JIT-CACHE", "\"", cache.folder(), "\" can't be read: ", fault.message(), "; set SAMITE_CACHE_DIR to a folder of yours");
+  if (cache.access() == mode::off) raise("E-JIT-CACHE", "\"", cache.folder(), "\" is not used, for the reason above");
+  if (cache.parts_refused() > 0)
+    raise("E-JIT-CACHE", cache.parts_refused(), " folders in \"", cache.folder(), "\" were left out: they can't be read, belong to another user or can be written by others; chmod go-w them");
+}
+
 disk_cache open_cache(mode access) {
   const detail::cache_setting setting = detail::find_cache_setting();
   if (setting.folder.empty())
-    raise("E-JIT-CACHE", "there is no kernel cache: ", setting.reason.empty() ? "SAMITE_CACHE is off" : setting.reason, "; set SAMITE_CACHE_DIR to a folder of yours");
+    raise("E-JIT-CACHE", "there is no kernel cache: ", setting.reason.empty() ? "SAMITE_CACHE is off; set it to rw or ro" : setting.reason + "; set SAMITE_CACHE_DIR to a folder of yours");
   return disk_cache(setting.folder, setting.access == mode::read_write ? access : setting.access, setting.options);
 }
 
@@ -46,7 +62,8 @@ void list() {
     std::printf("%-8s %9llu bytes  used %s  %s\n", std::string(parts[3]).c_str(), (unsigned long long)entry.bytes, when, what.c_str());
     bytes += entry.bytes, ++count;
   });
-  std::printf("%d kernels, %llu bytes in %s\n", count, (unsigned long long)bytes, cache.folder().c_str());
+  check_used(cache);
+  std::printf("%d kernels, %llu bytes in %s%s\n", count, (unsigned long long)bytes, cache.folder().c_str(), is_there(cache.folder()) ? "" : " (there is no such folder)");
 }
 
 void verify() {
@@ -58,9 +75,10 @@ void verify() {
     ++damaged;
     std::printf("%s: %s\n", entry.path.c_str(), entry.fault.c_str());
   });
+  check_used(cache);
   if (damaged > 0)
     raise("E-JIT-CACHE", damaged, " of ", count, " entries of \"", cache.folder(), "\" are damaged; they are compiled anew when they are needed, or remove the files");
-  std::printf("%d kernels in %s, all good\n", count, cache.folder().c_str());
+  std::printf("%d kernels in %s%s, all good\n", count, cache.folder().c_str(), is_there(cache.folder()) ? "" : " (there is no such folder)");
 }
 
 void prune(const std::string& text) {
@@ -69,19 +87,25 @@ void prune(const std::string& text) {
   if (number.ec != std::errc() || number.ptr != text.data() + text.size() || megabytes > 1'000'000)
     raise("E-ARG", "prune \"", text, "\": expected a whole number of megabytes from 0 to 1000000");
   disk_cache cache = open_cache(mode::read_write);
+  if (cache.access() != mode::read_write) raise("E-JIT-CACHE", "SAMITE_CACHE=ro: nothing is removed from \"", cache.folder(), "\"; set SAMITE_CACHE=rw");
   const std::uint64_t left = cache.prune(megabytes << 20);
+  check_used(cache);
+  if (left > megabytes << 20) raise("E-FILE-WRITE", left, " bytes are left in \"", cache.folder(), "\": files can't be removed; is the folder yours to write?");
   std::printf("removed %d files from %s; %llu bytes are left\n", cache.evictions(), cache.folder().c_str(), (unsigned long long)left);
 }
 
 void copy(disk_cache& from, disk_cache& to) {
   int count = 0, damaged = 0;
+  const bool may_store = to.access() == mode::read_write;
   from.for_each([&](const disk_cache::entry& entry) {
     if (!entry.fault.empty()) return void(++damaged);
+    if (!may_store) raise("E-JIT-CACHE", "SAMITE_CACHE=ro: nothing is stored in \"", to.folder(), "\"; set SAMITE_CACHE=rw");
     to.store(entry.key, entry.kernel);
     if (to.store_failures() > 0 || to.access() != mode::read_write) raise("E-FILE-WRITE", "writing into \"", to.folder(), "\" failed; choose a folder of yours on a disk with room");
     ++count;
   });
-  if (from.access() == mode::off) raise("E-JIT-CACHE", "\"", from.folder(), "\" is not used, for the reason above");
+  check_used(from);
+  if (to.evictions() > 0) raise("E-JIT-CACHE", "\"", to.folder(), "\" has no room for them: ", to.evictions(), " files were removed again; raise SAMITE_CACHE_MB");
   std::printf("copied %d kernels from %s to %s", count, from.folder().c_str(), to.folder().c_str());
   std::printf(damaged > 0 ? "; %d were damaged\n" : "\n", damaged);
 }
@@ -104,7 +128,7 @@ void run(const std::vector<std::string>& arguments) {
   disk_cache cache = open_cache(command == "export" ? mode::read_only : mode::read_write);
   disk_cache other = folder_of_user(arguments[1], command == "export" ? mode::read_write : mode::read_only);
   if (command == "export") return copy(cache, other);
-  if (!file_exists(other.folder())) raise("E-FILE-OPEN", "import \"", other.folder(), "\": there is no such folder; give one that export has made");
+  if (!is_there(other.folder())) raise("E-FILE-OPEN", "import \"", other.folder(), "\": there is no such folder; give one that export has made");
   copy(other, cache);
 }
 

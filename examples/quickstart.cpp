@@ -38,7 +38,9 @@ struct kernel_export {
   void end() {
     clean_up();
     const auto counts = samite::kernel_cache::instance().counters();
-    if (samite::disk_cache::instance().store_failures() > 0) samite::raise("E-FILE-WRITE", "writing kernels into \"", folder, "\" failed; choose a folder of yours on a disk with room");
+    const samite::disk_cache& disk = samite::disk_cache::instance();
+    if (disk.evictions() > 0) samite::raise("E-JIT-CACHE", "the kernels do not fit into \"", folder, "\": ", disk.evictions(), " were removed for room; raise SAMITE_CACHE_MB");
+    if (disk.store_failures() > 0 || disk.access() != samite::disk_cache::mode::read_write) samite::raise("E-FILE-WRITE", "writing kernels into \"", folder, "\" failed; choose a folder of yours on a disk with room");
     std::printf("\n%d kernels for %s in %s: %d compiled in %.1f s, %d were there\n", counts.compiles + counts.disk_hits, arch.c_str(), folder.c_str(), counts.compiles,
                 samite::kernel_cache::instance().compile_ms() / 1000, counts.disk_hits);
   }

@@ -68,5 +68,15 @@ chmod 777 "$work/node"
 SAMITE_CACHE=ro gives 4 'can be written by other users' import "$work/node"
 gives 0 'cache_tool prune' --help
 
+# what a run would pass over in silence is said
+SAMITE_CACHE_DIR=$work/node gives 4 'for the reason above' verify
+SAMITE_CACHE_DIR=$work/err gives 4 E-JIT-CACHE verify
+SAMITE_CACHE_DIR=$work/nowhere gives 0 'there is no such folder' verify
+chmod 775 "$work"/shipped/??
+SAMITE_CACHE_DIR=$work/shipped gives 4 'were left out' verify
+SAMITE_CACHE_DIR=$work/shipped gives 4 'were left out' export "$work/third"
+SAMITE_CACHE_DIR=$work/second SAMITE_CACHE=ro gives 4 'nothing is removed' prune 0
+SAMITE_CACHE=ro gives 4 'nothing is stored' import "$work/second"
+
 [ -z "${SAMITE_TEST_REPORT:-}" ] || printf 'count %d %d 0\n' "$passed" "$failed" >"$SAMITE_TEST_REPORT"
 [ "$failed" = 0 ]

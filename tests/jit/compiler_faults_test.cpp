@@ -162,11 +162,23 @@ TEST_CASE("case 8: a header edited between the compiles of one process gives the
 TEST_CASE("options that would make the result depend on more than the key are E-JIT-OPTION") {
   disk_cache disk("", mode::off);
   kernel_cache cache(disk, echo, one_build);
-  for (const char* option : {"-I/usr/include", "--include-path=/usr/include", "--pch", "-pch", "--use-pch=x", "--pre-include=x.h", "-arch=sm_80"}) {
+  for (const char* option : {" -I/usr/include", "\t--include-path=/usr/include", "-I/usr/include", "--include-path=/usr/include", "--pch", "-pch", "--use-pch=x", "--pre-include=x.h", "-arch=sm_80"}) {
     kernel_source source = source_of("x");
     source.options = {option};
     CHECK_THROWS_WITH_AS(cache.get(source), doctest::Contains("E-JIT-OPTION"), samite::error);
   }
+}
+
+TEST_CASE("a text that names a file by its path, or holds a zero byte, is E-JIT-OPTION: neither is wholly in the key") {
+  disk_cache disk("", mode::off);
+  kernel_cache cache(disk, echo, one_build);
+  for (const char* text : {"#include \"/tmp/x.h\"\n", "int a;\n  #  include </usr/include/x.h>\n"}) CHECK_THROWS_WITH_AS(cache.get(source_of(text)), doctest::Contains("by its path"), samite::error);
+  for (const char* text : {"#include \"x.h\"\n", "// #include in a sentence: \"/tmp\"\n", "include"}) CHECK_NOTHROW(cache.get(source_of(text)));
+  kernel_source source = source_of("x");
+  source.headers = {{"h", "#include \"/h\""}};
+  CHECK_THROWS_WITH_AS(cache.get(source), doctest::Contains("header \"h\""), samite::error);
+  CHECK_THROWS_WITH_AS(cache.get(source_of(std::string("x\0y", 3))), doctest::Contains("zero byte at 1"), samite::error);
+  CHECK_THROWS_WITH_AS(cache.get(source_of("x", std::string("sm_90\0a", 7))), doctest::Contains("its arch"), samite::error);
 }
 
 TEST_CASE("case 10: another version of the library compiles everything once more") {

@@ -67,6 +67,12 @@ TEST_CASE("text, arch with its suffix, options, headers and the NVRTC build each
   changed = base;
   changed.label = "other";
   CHECK(a.key_of(changed) == a.key_of(base));
+  // Unless it is part of the code, as the text's file name.
+  for (const auto& [text, option] : {std::pair<const char*, const char*>{"x = __FILE__;", "-a"}, {"x", "-lineinfo"}}) {
+    kernel_source one = source_of(text), two = one;
+    one.options = two.options = {option}, two.label = "other";
+    CHECK(a.key_of(one) != a.key_of(two));
+  }
 }
 
 TEST_CASE("16 threads that ask for one new kernel share one compile, with 16 kernels they make 16") {

@@ -55,6 +55,16 @@ TEST_CASE("a text that does not compile is E-JIT-COMPILE with the label, the lin
   }
 }
 
+TEST_CASE("what the assembler refuses is said too, and errors past the sixth are counted") {
+  NEEDS_NVRTC;
+  const std::string large = "extern \"C\" __global__ void k(int* x) { __shared__ int s[100000]; s[threadIdx.x] = 1; __syncthreads(); x[0] = s[5]; }\n";
+  CHECK_THROWS_WITH_AS(compile_kernel({.label = "large", .text = large, .arch = "sm_90a"}), doctest::Contains("too much shared data"), samite::error);
+  CHECK_THROWS_WITH_AS(compile_kernel({.label = "large", .text = large, .arch = "sm_90a"}), doctest::Contains("the source was"), samite::error);
+  std::string wrong = "extern \"C\" __global__ void k(int* x) {\n";
+  for (int i = 0; i < 9; ++i) wrong += "  x[0] = missing_" + std::to_string(i) + ";\n";
+  CHECK_THROWS_WITH_AS(compile_kernel({.label = "wrong", .text = wrong + "}\n", .arch = "sm_90a"}), doctest::Contains("more lines with errors"), samite::error);
+}
+
 TEST_CASE("an unknown option or arch is E-JIT-COMPILE, a virtual arch too since it makes no cubin") {
   NEEDS_NVRTC;
   CHECK_THROWS_WITH_AS(compile_kernel({.label = "k", .text = doubling, .arch = "sm_1"}), doctest::Contains("E-JIT-COMPILE"), samite::error);

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -132,6 +133,49 @@ TEST_CASE("case 89: what a process did when it was killed without a word stands 
   CHECK(line_with("step 12") == "> ");
   CHECK(line_with("load model.safetensors") == "  ");
   CHECK(line_with("tune attn_fwd 1 q<=64: tile_q=64") == "> ");
+}
+
+TEST_CASE("a file of activities that is mapped, or says where a run died, is left alone: it stays as <file>.before") {
+  const temporary_folder folder;
+  const std::string file = folder / "new folder/last";
+  const auto note = [&](const char* what) {
+    return status_of_child([&] {
+      install_crash_handler(file);
+      const activity step("step", what);
+      if (std::string_view(what) == "first") {
+        const int second = status_of_child([&] {
+          install_crash_handler(file);
+          return 0;
+        });
+        if (second != 0) return 1;
+        for (int i = 0; i < 100; ++i) const activity later("step", "after it");  // into pages that are still there
+      }
+      return 0;
+    });
+  };
+  CHECK(note("first") == 0);
+  CHECK(read_file(file + ".before").find("step after it") != std::string::npos);
+  CHECK(note("next") == 0);
+  CHECK(read_file(file).find("step next") != std::string::npos);
+}
+
+TEST_CASE("what is no exit status is none, and what is asked while a run starts does not stop it") {
+  const temporary_folder folder;
+  for (const char* text : {"garbage", "999999999999999999999", " 8\n", "4294967296\n", "0", ""}) {
+    CAPTURE(text);
+    { run_status run(folder / "s"); }
+    write_file(folder / "s/exit_status", text);
+    CHECK(read_run_status(folder / "s").now == run_report::state::died);
+  }
+  std::atomic<bool> done = false;
+  std::thread asks([&] {
+    while (!done) (void)read_run_status(folder / "s");
+  });
+  for (int i = 0; i < 300; ++i) CHECK_NOTHROW(run_status(folder / "s"));
+  done = true;
+  asks.join();
+  { run_status odd(folder / "odd", "evil\nprocess 1\nphase done"); }
+  CHECK(read_run_status(folder / "odd").id == "evil?process 1?phase done");
 }
 
 TEST_CASE("the activities of 100 threads, nested and long, are kept as far as there is room") {

@@ -269,6 +269,26 @@ TEST_CASE("case 70: a candidate whose compile does not end in time is dropped, a
   while (*ended < 2) std::this_thread::yield();
 }
 
+TEST_CASE("processes that tune one problem at the same time choose alike: one measures, and what it tries is no death to the others") {
+  const temporary_folder folder;
+  const auto problem = problem_of({{"first"}, {"fast"}, {"mid"}});
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.push_back(::fork());
+    if (ranks.back() != 0) continue;
+    ::usleep(useconds_t(rank) * 30000);
+    disk_cache disk(folder / "c", mode::read_write);
+    auto launcher = launcher_with({{"first", 10}, {"fast", 1}, {"mid", 5}});
+    launcher->on_prepare["fast"] = [] { ::usleep(150000); };
+    ::_exit(tuner(disk, {}).tune(problem, launcher));
+  }
+  for (const pid_t rank : ranks) {
+    int status = 0;
+    ::waitpid(rank, &status, 0);
+    CHECK(WEXITSTATUS(status) == 1);
+  }
+}
+
 TEST_CASE("case 71: a tuning that is killed half way goes on with what it had measured; a long one says so every 5 s") {
   const temporary_folder folder;
   std::vector<tuning_candidate> ten;

@@ -85,6 +85,8 @@ class disk_cache {
   int refused() const { return refused_; }
   int store_failures() const { return store_failures_; }
   int evictions() const { return evictions_; }
+  /// Folders inside the cache that were found and not used: another user's, writable by others, or not readable.
+  int parts_refused() const { return parts_refused_; }
 
   /// One file of the cache, verified.
   struct entry {
@@ -124,7 +126,7 @@ class disk_cache {
   std::atomic<unsigned> folder_owner_{unsigned(-1)};
   detail::file_calls& calls_;
   std::atomic<bool> warned_{false};
-  std::atomic<int> refused_{0}, store_failures_{0}, evictions_{0};
+  std::atomic<int> refused_{0}, store_failures_{0}, evictions_{0}, parts_refused_{0};
   std::atomic<std::uint64_t> stored_bytes_{0};  // since the last look at the whole folder
   std::atomic<bool> has_looked_{false};
 };

@@ -272,8 +272,12 @@ SAMITE_IMPL detail::descriptor disk_cache::open_part(const detail::descriptor& f
     part = detail::descriptor(calls_.open(folder.get(), name.c_str(), flags, 0));
   }
   struct stat info;
-  if (part.get() < 0 || ::fstat(part.get(), &info) != 0) return {};
+  if (part.get() < 0 || ::fstat(part.get(), &info) != 0) {
+    if (errno != ENOENT) ++parts_refused_;
+    return {};
+  }
   if (is_owner_trusted(info.st_uid) && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0) return part;
+  ++parts_refused_;
   errno = EPERM;
   return {};
 }
@@ -317,9 +321,13 @@ SAMITE_IMPL std::optional<compiled_kernel> disk_cache::find(std::string_view key
   if (access_ == mode::off) return {};
   const std::string hash = detail::hash_key(key);
   detail::descriptor folder = open_folder(false);
+  // Who names a folder to be read expects it to be there.
+  if (folder.get() < 0 && access_ == mode::read_only && options_.is_named_by_user) warn_once("\"" + folder_ + "\" is not there, or can't be read");
   if (folder.get() < 0) return {};
+  const int refused_before = parts_refused_;
   detail::descriptor part = open_part(folder, hash.substr(0, 2), false);
   close(std::move(folder));
+  if (part.get() < 0 && parts_refused_ != refused_before) warn_once("\"" + folder_ + "/" + hash.substr(0, 2) + "\" can't be read, or others can write it");
   if (part.get() < 0) return {};
   const bytes_read found = read_entry(part, hash.substr(2) + detail::entry_ending, access_ == mode::read_write);
   close(std::move(part));
@@ -374,17 +382,23 @@ SAMITE_IMPL int disk_cache::write_entry(const detail::descriptor& part, const st
 
 SAMITE_IMPL bool disk_cache::store_file(const std::string& part_name, const std::string& name, std::string_view bytes) {
   int cause = 0;
+  bool is_of_part = false;  // the other parts may do
   for (int attempt = 0; attempt < 2; ++attempt) {  // a cleaner may take the folders away in between
     errno = 0;
     detail::descriptor folder = open_folder(true);
     if (access_ == mode::off) return false;  // not trusted: said already
     detail::descriptor part = folder.get() < 0 ? detail::descriptor() : open_part(folder, part_name, true);
     cause = part.get() < 0 ? (errno != 0 ? errno : EIO) : write_entry(part, name, bytes);
+    is_of_part = folder.get() >= 0 && part.get() < 0 && (cause == EPERM || cause == ENOTDIR || cause == ELOOP);
     close(std::move(folder)), close(std::move(part));
     if (cause != ENOENT) break;
   }
   if (cause == 0) return true;
   ++store_failures_;
+  if (is_of_part) {
+    warn_once("\"" + folder_ + "/" + part_name + "\" is no folder of yours that others can't write: chmod go-w it, or remove it");
+    return false;
+  }
   warn_once("writing into \"" + folder_ + "\" failed: " + detail::errno_text(cause));
   access_ = mode::read_only;  // the same disk would answer the same again; the next process tries anew
   return false;

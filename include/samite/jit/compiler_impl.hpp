@@ -103,11 +103,51 @@ inline void check_kernel_options(const kernel_source& source) {
   static constexpr std::string_view refused[] = {"-I", "--include-path", "-include-path", "-isystem", "-include", "--pre-include", "-pre-include",
                                                  "-pch", "--pch", "-create-pch", "--create-pch", "-use-pch", "--use-pch",
                                                  "-arch", "--gpu-architecture", "-gpu-architecture"};
-  for (const std::string& option : source.options)
+  for (const std::string& option : source.options) {
+    // NVRTC passes over blanks in front.
+    const std::size_t begin = std::min(option.find_first_not_of(" \t\n\v\f\r"), option.size());
     for (const std::string_view start : refused)
-      if (std::string_view(option).starts_with(start))
+      if (std::string_view(option).substr(begin).starts_with(start))
         raise("E-JIT-OPTION", "kernel \"", source.label, "\": option \"", option, "\" makes the result depend on what is not in the cache's key; ",
               "give headers in memory (read_kernel_headers) and the arch in kernel_source::arch");
+  }
+}
+
+/// Whether a text names a file by its path, which is read outside of the key.
+inline bool includes_by_path(std::string_view text) {
+  const auto skip = [&](std::size_t at, std::string_view what) { return std::min(text.find_first_not_of(what, at), text.size()); };
+  for (std::size_t at = text.find("include"); at != text.npos; at = text.find("include", at + 1)) {
+    const std::size_t line = text.rfind('\n', at) + 1, hash = skip(line, " \t");
+    if (hash >= at || text[hash] != '#' || skip(hash + 1, " \t") != at) continue;
+    const std::size_t name = skip(at + 7, " \t");
+    if (name + 1 < text.size() && (text[name] == '"' || text[name] == '<') && text[name + 1] == '/') return true;
+  }
+  return false;
+}
+
+/// What NVRTC, which is given C strings, would not see, and files outside of the key.
+inline void check_kernel_text(const kernel_source& source) {
+  const auto check = [&](std::string_view text, const std::string& what) {
+    if (const std::size_t zero = text.find('\0'); zero != text.npos)
+      raise("E-JIT-OPTION", "kernel \"", source.label, "\": ", what, " holds a zero byte at ", zero, ", and NVRTC would not see what follows; give text without one");
+    if (includes_by_path(text))
+      raise("E-JIT-OPTION", "kernel \"", source.label, "\": ", what, " includes a file by its path, which is not in the cache's key; give headers in memory (read_kernel_headers)");
+  };
+  check(source.text, "its text");
+  check(source.arch, "its arch");
+  for (const kernel_header& header : source.headers) check(header.name, "a header's name"), check(header.text, "header \"" + header.name + "\"");
+  for (const std::string& option : source.options) check(option, "an option");
+}
+
+/// Whether the label, which is the text's file name, is part of the code.
+inline bool shows_label(const kernel_source& source) {
+  const auto shows = [](std::string_view text) { return text.find("__FILE__") != text.npos || text.find("assert") != text.npos || text.find("source_location") != text.npos; };
+  if (shows(source.text)) return true;
+  for (const kernel_header& header : source.headers)
+    if (shows(header.text)) return true;
+  for (const std::string& option : source.options)
+    if (option.find("lineinfo") != option.npos || option.find("line-info") != option.npos || option.find("-G") != option.npos || option.find("device-debug") != option.npos) return true;
+  return false;
 }
 
 inline std::string format_ms(double ms) {
@@ -191,7 +231,7 @@ SAMITE_IMPL std::string kernel_cache::build() const {
 }
 
 SAMITE_IMPL std::string kernel_cache::key_of(const kernel_source& source) const {
-  detail::check_kernel_options(source);
+  detail::check_kernel_options(source), detail::check_kernel_text(source);
   std::string key;
   std::size_t bytes = source.text.size() + 1000;
   for (const kernel_header& header : source.headers) bytes += header.text.size() + 100;
@@ -211,6 +251,7 @@ SAMITE_IMPL std::string kernel_cache::key_of(const kernel_source& source) const 
   key += concat_text(source.headers.size(), " headers\n");
   for (const kernel_header& header : source.headers) add(header.name), add(header.text);
   add(source.text);
+  if (detail::shows_label(source)) add(source.label);
   return key;
 }
 

@@ -8,7 +8,8 @@ namespace samite {
 /// From now on a process that dies of a signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) first says which, and the last activities of
 /// each thread, on standard error; then it dies of that signal as before. Call it once, first in main.
 ///
-/// file   if given, the activities are lines of this file at every moment, so that they outlive SIGKILL and the kernel's memory killer
+/// file   if given, the activities are lines of this file at every moment, so that they outlive SIGKILL and the kernel's memory killer;
+///        its folder is made, and a file of that name stays as <file>.before
 /// errors E-FILE-WRITE if the file can't be made
 void install_crash_handler(const std::string& file = "");
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 
 #include <samite/io/file.hpp>
@@ -166,14 +167,22 @@ SAMITE_IMPL std::string recent_activities() {
 
 SAMITE_IMPL void install_crash_handler(const std::string& file) {
   if (!file.empty()) {
-    const detail::descriptor open(::open(file.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (const std::size_t slash = file.rfind('/'); slash != std::string::npos && slash > 0) make_folder(file.substr(0, slash));
+    // A file of its own: one of that name may be mapped by a process that lives, or say where one died; it stays as <file>.before.
+    const std::string fresh = concat_text(file, ".new-", ::getpid());
+    const detail::descriptor open(::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (open.get() < 0) raise("E-FILE-WRITE", "making \"", file, "\": ", detail::errno_text(errno), "; choose a place that can be written");
     std::string blank(detail::activity_lines::total, ' ');
     for (std::size_t at = detail::activity_lines::bytes; at <= blank.size(); at += detail::activity_lines::bytes) blank[at - 1] = '\n';
     // Written and not only made longer: on a full disk a page that is mapped and has no room would be a signal at some later note.
-    if (::write(open.get(), blank.data(), blank.size()) != ssize_t(blank.size())) raise("E-FILE-WRITE", "writing \"", file, "\": ", detail::errno_text(errno), "; is the disk full?");
+    if (::write(open.get(), blank.data(), blank.size()) != ssize_t(blank.size())) {
+      const int cause = errno;
+      ::unlink(fresh.c_str());
+      raise("E-FILE-WRITE", "writing \"", file, "\": ", detail::errno_text(cause), "; is the disk full?");
+    }
     void* const mapped = ::mmap(nullptr, blank.size(), PROT_READ | PROT_WRITE, MAP_SHARED, open.get(), 0);
-    if (mapped == MAP_FAILED) raise("E-FILE-WRITE", "mapping \"", file, "\": ", detail::errno_text(errno), "; choose a folder on a local disk");
+    (void)::rename(file.c_str(), (file + ".before").c_str());
+    if (mapped == MAP_FAILED || ::rename(fresh.c_str(), file.c_str()) != 0) raise("E-FILE-WRITE", "mapping \"", file, "\": ", detail::errno_text(errno), "; choose a folder on a local disk");
     detail::activity_memory() = static_cast<char*>(mapped);  // stays until the process ends, as threads may write into it
   }
   static char stack[64 * 1024];  // for the main thread's own overflow

@@ -10,7 +10,8 @@ struct kernel_header {
   std::string name, text;
 };
 
-/// What is compiled. Everything here but the label decides about the result and is in the cache's key.
+/// What is compiled. Everything here decides about the result and is in the cache's key; the label, which is the file name of the text, where
+/// code may show it: `__FILE__`, assertions, line information.
 struct kernel_source {
   std::string label;  // for messages, e.g. "attn_fwd.causal_d128"
   std::string text;

@@ -63,7 +63,7 @@ inline nvrtc_state open_nvrtc(const std::string& path) {
   for (const auto& s : symbols) {
     void* const found = dlsym(library, s.name);
     if (found == nullptr) {
-      state.reason = concat_text("the library has no ", s.name);
+      state.reason = concat_text("\"", path.empty() ? "libnvrtc.so" : path, "\" has no ", s.name);
       return state;
     }
     *static_cast<void**>(s.slot) = found;
@@ -170,13 +170,15 @@ inline std::string source_file_name(const std::string& label) {
 inline std::string error_lines(const std::string& log) {
   std::string out;
   int left = 0, errors = 0;
+  constexpr int shown = 6;
   for (std::size_t start = 0; start < log.size();) {
     const std::size_t end = std::min(log.find('\n', start), log.size());
     const std::string_view line(log.data() + start, end - start);
-    if (line.find("error") != line.npos && ++errors <= 6) left = 3;
+    if (line.find("error") != line.npos && ++errors <= shown) left = 3;
     if (left-- > 0) out += concat_text("\n  ", line);
     start = end + 1;
   }
+  if (errors > shown) out += concat_text("\n  and ", errors - shown, " more lines with errors");
   return out.empty() ? "\n  " + log : out;
 }
 
@@ -217,7 +219,8 @@ inline compiled_kernel compile_with(const nvrtc_state& nvrtc, const kernel_sourc
           "path; both files belong together: install them so, or run on the CPU backend");
   compiled_kernel out;
   out.log = program.log();
-  while (!out.log.empty() && (out.log.back() == '\0' || out.log.back() == '\n')) out.log.pop_back();
+  std::erase(out.log, '\0');  // the assembler's part of a log is joined on behind a zero
+  while (!out.log.empty() && out.log.back() == '\n') out.log.pop_back();
   if (result != 0)
     raise("E-JIT-COMPILE", "compile of \"", source.label, "\" for ", source.arch, " failed (", api.error_text(result), "):",
           error_lines(out.log), "\n  ", keep_failed_source(source, file_name));

@@ -26,7 +26,10 @@ inline std::string field_of(const std::string& text, const std::string& name) {
   const std::size_t found = ("\n" + text).find("\n" + name + " ");
   if (found == std::string::npos) return "";
   const std::size_t begin = found + name.size() + 1;
-  return text.substr(begin, text.find('\n', begin) - begin);
+  std::string field = text.substr(begin, text.find('\n', begin) - begin);
+  for (char& c : field)
+    if ((c >= 0 && c < ' ') || c == '\x7f') c = '?';  // a foreign file may hold a terminal's commands
+  return field;
 }
 
 inline std::int64_t number_of(const std::string& text) {
@@ -46,10 +49,18 @@ inline bool replace_file(const std::string& path, std::string_view text) {
 
 SAMITE_IMPL run_status::run_status(std::string folder, std::string id) : folder_(std::move(folder)), id_(std::move(id)) {
   if (id_.empty()) id_ = concat_text(detail::utc_time(), "-", ::getpid());
+  for (char& c : id_)
+    if ((c >= 0 && c < ' ') || c == '\x7f') c = '?';  // the heartbeat has a line for it
   make_folder(folder_);
   lock_ = detail::descriptor(::open((folder_ + "/alive").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (lock_.get() < 0) raise("E-FILE-WRITE", "making \"", folder_, "/alive\": ", detail::errno_text(errno), "; choose a place that can be written");
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+  // Whoever asks holds the lock for a moment too.
+  bool is_held = true;
+  for (int attempt = 0; attempt < 50 && is_held; ++attempt) {
+    if (attempt > 0) ::usleep(2000);
+    is_held = ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  }
+  if (is_held)
     raise("E-FILE-WRITE", "\"", folder_, "\": another run is alive there (", read_run_status(folder_).text(), "); give this one a folder of its own");
   remove_file(folder_ + "/exit_status");
   phase_ = "start";
@@ -73,7 +84,7 @@ SAMITE_IMPL void run_status::finish(int exit_status) { (void)detail::replace_fil
 
 SAMITE_IMPL run_report read_run_status(const std::string& folder) {
   run_report report;
-  const detail::descriptor lock(::open((folder + "/alive").c_str(), O_RDONLY | O_CLOEXEC));
+  const detail::descriptor lock(::open((folder + "/alive").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (lock.get() < 0) return report;
   const bool is_alive = ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   const auto text_of = [&](const char* name) {
@@ -86,8 +97,10 @@ SAMITE_IMPL run_report read_run_status(const std::string& folder) {
   const std::string beat = text_of("/heartbeat"), status = text_of("/exit_status");
   report.id = detail::field_of(beat, "run"), report.phase = detail::field_of(beat, "phase"), report.time = detail::field_of(beat, "time");
   report.step = detail::number_of(detail::field_of(beat, "step")), report.process = detail::number_of(detail::field_of(beat, "process"));
-  report.exit_status = int(detail::number_of(status));
-  report.now = !status.empty() ? run_report::state::ended : is_alive ? run_report::state::running : run_report::state::died;
+  const auto number = std::from_chars(status.data(), status.data() + status.size(), report.exit_status);
+  const bool has_ended = number.ec == std::errc() && std::string_view(number.ptr, std::size_t(status.data() + status.size() - number.ptr)) == "\n";  // else it is none of ours
+  if (!has_ended) report.exit_status = 0;
+  report.now = has_ended ? run_report::state::ended : is_alive ? run_report::state::running : run_report::state::died;
   return report;
 }
 
