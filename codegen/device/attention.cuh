@@ -104,8 +104,10 @@ __device__ inline void load_rows(T* shared, const attention_tensor& t, const T* 
 
 // log(exp(a) + exp(b)).
 template <class Real> __device__ inline Real log_of_sum(Real a, Real b) {
+  if (a == Real(-infinity())) return b;
+  if (b == Real(-infinity())) return a;
   const Real top = fmax(a, b);
-  return top == Real(-infinity()) ? top : top + real_log(real_exp(a - top) + real_exp(b - top));
+  return top + real_log(real_exp(a - top) + real_exp(b - top));
 }
 
 // A row's log-sum-exp and the factor of its weighted values, of the sum over the keys and its logarithm: a sink takes part in the

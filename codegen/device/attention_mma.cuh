@@ -2,15 +2,15 @@
 //
 // D and Dv are the head dims padded to a multiple of 16 (of 32 where either passes 128), at most 256; the padding is zeros in
 // shared memory. Scores, softmax and sums are fp32; P and dS are rounded to the tensors' type before they multiply.
-//   forward  one block of 128 threads for 64 queries, a warp for 16; K and V tiles of 64 keys; online softmax in powers of 2
+//   forward  one block of 128 threads for 128 queries, a warp for 32 (64 and 16 past head dims of 128 and with score functions); K and V
+//            tiles of 64 keys, copied while others are used; online softmax in powers of 2
 //   dQ       the same blocks; 64 keys a step (32 where a head dim passes 96, 16 past 192)
 //   dK, dV   one block of 128 threads for 64 keys (32 where a head dim passes 128: there pairs of warps share 16 keys and
 //            keep half of the columns each); walks the query heads of the group, 32 queries a step. No atomics.
 // Dynamic shared memory: see *_shared_bytes; at most 101376 bytes, which every served device has.
 // source  Dao 2023, arXiv:2307.08691, algorithms 1 and 2; the dK/dV and dQ split into two kernels is for determinism
 #pragma once
-#include "attention.cuh"
-#include "mma.cuh"
+#include "attention_copies.cuh"
 
 namespace samite {
 
@@ -132,79 +132,132 @@ __device__ inline void store_rows(const float (&x)[M][4], const attention_tensor
 
 // ---- forward ------------------------------------------------------------------------------------------------------------
 
-template <int D, int Dv> constexpr int forward_shared_bytes = (2 * attention_tile * padded<D> + attention_tile * padded<Dv>) * 2;
+// Blocks of rows and tiles of keys. Warps with two parts of 16 rows read K and V once for both. A score function takes the registers of the second part.
+template <int D, int Dv, bool Scored> struct forward_shape {
+  static constexpr int largest = D > Dv ? D : Dv;
+  static constexpr int parts = largest > 128 || Scored ? 1 : 2;
+  static constexpr int rows = 4 * mma_rows * parts;
+  static constexpr int key_stages = largest <= 128 ? 2 : 1;  // tiles of K in shared memory
+  static constexpr int shared_bytes = (rows * padded<D> + attention_tile * (key_stages * padded<D> + padded<Dv>)) * 2;
+};
 
 template <class T, int D, int Dv, class Mask, class Score>
 __device__ inline void attention_forward(const attention_parameters& p, const Mask& mask, const Score& score) {
-  constexpr int key_tiles = attention_tile / 8, value_tiles = Dv / 8;
+  using shape = forward_shape<D, Dv, !Score::identity>;
+  constexpr int key_tiles = attention_tile / 8, value_tiles = Dv / 8, parts = shape::parts;
   extern __shared__ uint4 shared[];
   T* Qs = reinterpret_cast<T*>(shared);
-  T* Ks = Qs + attention_tile * padded<D>;
-  T* Vs = Ks + attention_tile * padded<D>;
-  const block_place at(tiles_of(p.queries), p.heads);
-  const index b = at.b, h = at.h, g = h / (p.heads / p.key_heads), first_query = at.tile * attention_tile;
-  const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * mma_rows;
+  T* Vs = Qs + shape::rows * padded<D>;
+  T* Ks = Vs + attention_tile * padded<Dv>;
+  const block_place at((p.queries + shape::rows - 1) / shape::rows, p.heads);
+  const i32 b = i32(at.b), h = i32(at.h), g = i32(at.h / (p.heads / p.key_heads)), query_tile = i32(at.tile);  // fewer registers
+  const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * mma_rows * parts;
   const T *K = head_data<const T>(p.K, b, g), *V = head_data<const T>(p.V, b, g);
-  const float scale = Score::identity ? float(p.scale) * log2_e : float(p.scale);
-
-  load_rows<attention_tile, D, padded<D>, mma_threads>(Qs, p.Q, head_data<const T>(p.Q, b, h), first_query, p.queries, p.head_dim);
-  float O[value_tiles][4] = {};
-  float largest[2] = {-infinity(), -infinity()}, total[2] = {0, 0};  // of rows lane / 4 and lane / 4 + 8
-
-  walk_tiles(p.lists, b, h, at.tile, tiles_of(p.keys), [&](index tile, bool full) {
-    const index first_key = tile * attention_tile;
-    __syncthreads();  // the tile before has been used
-    load_rows<attention_tile, D, padded<D>, mma_threads>(Ks, p.K, K, first_key, p.keys, p.head_dim);
-    load_rows<attention_tile, Dv, padded<Dv>, mma_threads>(Vs, p.V, V, first_key, p.keys, p.value_dim);
+  const float scale = Score::identity ? ::fabsf(float(p.scale)) * log2_e : 1.0f;  // values of a score function come in powers of 2
+  tile_walk walk(p.lists, b, h, query_tile, tiles_of(p.keys));
+  const auto copy_keys = [&](int stage) {
+    if (!walk.is_done()) copy_rows<attention_tile, D, mma_threads>(Ks + stage * (attention_tile * padded<D>), p.K, K, index(walk.tile) * attention_tile, p.keys, p.head_dim, thread_anew());
+    end_copies();
+  };
+  copy_rows<shape::rows, D, mma_threads>(Qs, p.Q, head_data<const T>(p.Q, b, h), index(query_tile) * shape::rows, p.queries, p.head_dim, threadIdx.x);
+  copy_keys(0);
+  if (Score::identity && p.scale < 0) {  // -Q meets -scale, so that the largest product is the largest score
+    wait_copies<0>();
     __syncthreads();
+#pragma unroll 1
+    for (int i = threadIdx.x; i < shape::rows * padded<D> / 2; i += mma_threads) reinterpret_cast<u32*>(shared)[i] ^= 0x80008000u;
+  }
+  float O[parts][value_tiles][4] = {};
+  float base[parts][2], total[parts][2];  // of rows lane / 4 and lane / 4 + 8: what is subtracted from their scores, and their sums
+#pragma unroll
+  for (int r = 0; r < parts; ++r) base[r][0] = base[r][1] = -infinity(), total[r][0] = total[r][1] = 0;
 
-    float s[key_tiles][4] = {};
-    multiply_rows<D>(s, Qs, warp_row, Ks, 0);
-    const u32 visible = visible_pairs<key_tiles, false>(p, mask, b, h, first_query + warp_row, first_key, full);
+  int stage = 0;
+#pragma unroll 1
+  while (!walk.is_done()) {
+    const index first_query = index(query_tile) * shape::rows + warp_row, first_key = index(walk.tile) * attention_tile;
+    const bool full = walk.full;
+    wait_copies<0>();
+    __syncthreads();  // the keys are there, and the values before have been used
+    copy_rows<attention_tile, Dv, mma_threads>(Vs, p.V, V, first_key, p.keys, p.value_dim, thread_anew());
+    end_copies();
+    walk.advance();
+    if constexpr (shape::key_stages == 2) copy_keys(stage ^ 1);
+    u32 visible[parts];  // before there are scores, which take the registers
 #pragma unroll
-    for (int n = 0; n < key_tiles; ++n)
+    for (int r = 0; r < parts; ++r) visible[r] = visible_pairs<key_tiles, false>(p, mask, b, h, first_query + mma_rows * r, first_key, full);
+    float s[parts][key_tiles][4] = {};
+    u32 weights[parts][key_tiles][2];
+    multiply_rows<D>(s, Qs, warp_row, Ks + stage * (attention_tile * padded<D>));
+    if constexpr (shape::key_stages == 1) {
+      wait_copies<0>();
+      __syncthreads();  // the values are there, and the keys have been used
+      copy_keys(0);
+    }
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float y = s[n][e] * scale;
-        if constexpr (!Score::identity) {
-          const pair_place at_pair(first_query + warp_row, first_key, n, e);
-          y = score.value(b, h, at_pair.row, at_pair.column, y) * log2_e;
+    for (int r = 0; r < parts; ++r) {
+      if constexpr (!Score::identity) {
+#pragma unroll
+        for (int i = 0; i < 4 * key_tiles; ++i) {
+          const pair_place pair(first_query + mma_rows * r, first_key, i / 4, i % 4);
+          s[r][i / 4][i % 4] = score.value(b, h, pair.row, pair.column, s[r][i / 4][i % 4] * float(p.scale)) * log2_e;
         }
-        s[n][e] = (visible >> (4 * n + e) & 1u) != 0 ? y : -infinity();
       }
-
+      if (visible[r] != 0xffffffffu) {
+#pragma unroll
+        for (int i = 0; i < 4 * key_tiles; ++i)
+          if ((visible[r] >> i & 1u) == 0) s[r][i / 4][i % 4] = -infinity();
+      }
+      float rescale[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int e = 2 * half;
+        float top = -infinity();
+#pragma unroll
+        for (int n = 0; n < key_tiles; ++n) top = ::fmaxf(top, ::fmaxf(s[r][n][e], s[r][n][e + 1]));
+        top = quad_max(top) * scale;
+        // The base follows the maximum only where that grows by much, since sums and values then change their unit: weights stay below 2^8.
+        rescale[half] = 1;
+        if (top > base[r][half] + 8) rescale[half] = power_of_2(base[r][half] - top), base[r][half] = top;
+        const float shift = base[r][half] == -infinity() ? 0.0f : base[r][half];  // no key seen yet: keeps -inf - -inf from being NaN
+        float sum = 0;
+#pragma unroll
+        for (int n = 0; n < key_tiles; ++n) {
+          s[r][n][e] = power_of_2(s[r][n][e] * scale - shift), s[r][n][e + 1] = power_of_2(s[r][n][e + 1] * scale - shift);
+          sum += s[r][n][e], sum += s[r][n][e + 1];
+          weights[r][n][half] = storage<T>::pair(s[r][n][e], s[r][n][e + 1]);
+        }
+        total[r][half] = total[r][half] * rescale[half] + sum;
+      }
+      if (__any_sync(0xffffffffu, rescale[0] != 1 || rescale[1] != 1)) {
+#pragma unroll
+        for (int m = 0; m < value_tiles; ++m)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) O[r][m][e] *= rescale[e / 2];
+      }
+    }
+    if constexpr (shape::key_stages == 2) {
+      wait_copies<1>();
+      __syncthreads();  // the values are there
+      stage ^= 1;
+    }
+    multiply_columns<Dv>(O, weights, Vs);
+  }
+  wait_copies<0>();
+#pragma unroll
+  for (int r = 0; r < parts; ++r) {
+    const index first_row = index(query_tile) * shape::rows + warp_row + mma_rows * r;
+    float factor[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float row_largest = largest[half];
-#pragma unroll
-      for (int n = 0; n < key_tiles; ++n) row_largest = fmax(row_largest, fmax(s[n][2 * half], s[n][2 * half + 1]));
-      row_largest = quad_max(row_largest);
-      // While no key is visible the maximum is -inf; 0 in its place keeps exp2(-inf - -inf) from being NaN.
-      const float base = row_largest == -infinity() ? 0.0f : row_largest;
-      const float rescale = exp2f(largest[half] - base);
-      largest[half] = row_largest;
-      float sum = 0;
-#pragma unroll
-      for (int n = 0; n < key_tiles; ++n)
-#pragma unroll
-        for (int e = 2 * half; e < 2 * half + 2; ++e) sum += s[n][e] = exp2f(s[n][e] - base);
-      total[half] = total[half] * rescale + sum;
-#pragma unroll
-      for (int m = 0; m < value_tiles; ++m) O[m][2 * half] *= rescale, O[m][2 * half + 1] *= rescale;
+      const float sum = quad_sum(total[r][half]);
+      const row_result<float> row(p, h, sum, sum == 0 ? -infinity() : base[r][half] * ln_2 + real_log(sum));
+      factor[half] = row.factor;
+      const index q = first_row + lane / 4 + half * 8;
+      if (q < p.queries && lane % 4 == 0) static_cast<float*>(p.lse)[(b * p.heads + h) * p.queries + q] = row.lse;
     }
-    multiply_columns<Dv>(O, s, Vs, 0, 0);
-  });
-
-  float factor[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float sum = quad_sum(total[half]);
-    const row_result<float> row(p, h, sum, sum == 0 ? -infinity() : largest[half] * ln_2 + real_log(sum));
-    factor[half] = row.factor;
-    const index q = first_query + warp_row + lane / 4 + half * 8;
-    if (q < p.queries && lane % 4 == 0) static_cast<float*>(p.lse)[(b * p.heads + h) * p.queries + q] = row.lse;
+    store_rows(O[r], p.out, head_data<T>(p.out, b, h), first_row, p.queries, 0, p.value_dim, factor[0], factor[1]);
   }
-  store_rows(O, p.out, head_data<T>(p.out, b, h), first_query + warp_row, p.queries, 0, p.value_dim, factor[0], factor[1]);
 }
 
 // ---- backward: dQ -------------------------------------------------------------------------------------------------------

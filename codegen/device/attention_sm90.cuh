@@ -5,20 +5,21 @@
 // without a pause. The others own 64 queries each: while the tensor cores multiply P V of one tile and Q K^T of the next, the softmax
 // of the tile between runs. Which tiles are visited, and which of their pairs are kept, is data: lists of runs, and for undecided
 // tiles one bit a pair in the order of the accumulators ("bit tiles"), which attention_bits fills once for a mask. The kernel does not
-// depend on the mask.
+// depend on the mask. A score function is compiled into it and works on the accumulators (score_tile.cuh).
 // Dynamic shared memory: sm90_shared_bytes.
 // source  Shah et al. 2024, arXiv:2407.08608, sections 3.1 and 3.2
 #pragma once
 #include "attention.cuh"
 #include "attention_bits.cuh"
 #include "hopper.cuh"
+#include "score_tile.cuh"
 
 namespace samite {
 
-// Head dims padded to multiples of 64.
-template <int D, int Dv> struct sm90_shape {
+// Head dims padded to multiples of 64. Some score functions leave too few registers for three warpgroups that compute.
+template <int D, int Dv, bool Full = false> struct sm90_shape {
   static constexpr int widest = D > Dv ? D : Dv;
-  static constexpr int groups = widest > 64 ? 2 : 3;    // warpgroups that compute
+  static constexpr int groups = widest > 64 || Full ? 2 : 3;
   static constexpr int rows = 64 * groups, threads = 128 * (groups + 1);
   static constexpr int keys = widest > 128 ? 64 : 128;  // a tile
   static constexpr int buffers = widest > 128 ? 1 : 2;  // of Q
@@ -26,8 +27,8 @@ template <int D, int Dv> struct sm90_shape {
   static constexpr int loader_registers = groups == 3 ? 32 : 40, registers = groups == 3 ? 160 : 232;
   static constexpr int query_bytes = rows * widest * 2, key_bytes = keys * D * 2, value_bytes = keys * Dv * 2;
 };
-template <int D, int Dv> constexpr int sm90_shared_bytes =
-    1024 + sm90_shape<D, Dv>::buffers * sm90_shape<D, Dv>::query_bytes + 2 * (sm90_shape<D, Dv>::key_bytes + sm90_shape<D, Dv>::value_bytes) + 256;
+template <int D, int Dv, bool Full = false> constexpr int sm90_shared_bytes =
+    1024 + sm90_shape<D, Dv, Full>::buffers * sm90_shape<D, Dv, Full>::query_bytes + 2 * (sm90_shape<D, Dv, Full>::key_bytes + sm90_shape<D, Dv, Full>::value_bytes) + 256;
 
 struct sm90_lists {
   const tile_run* runs;
@@ -62,6 +63,9 @@ __device__ inline u32 columns_below(i32 limit) {
   return count >= 32 ? ~0u : (1u << count) - 1;
 }
 
+// Whether the pair of accumulator i has its bit.
+__device__ inline bool is_kept(uint2 bits, int i) { return ((i % 4 / 2 == 0 ? bits.x : bits.y) >> (i / 4 * 2 + i % 2) & 1u) != 0; }
+
 // Puts -infinity where a pair's bit is 0: x of the thread's first row, y of its second.
 template <int N> __device__ inline void hide_pairs(float (&scores)[N], uint2 bits) {
 #pragma unroll
@@ -73,8 +77,8 @@ template <int N> __device__ inline void hide_pairs(float (&scores)[N], uint2 bit
     }
 }
 
-template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(const sm90_parameters& a) {
-  using shape = sm90_shape<D, Dv>;
+template <class T, int D, int Dv, class Score = no_score> __device__ inline void attention_forward_sm90(const sm90_parameters& a, const Score& score = {}) {
+  using shape = sm90_shape<D, Dv, Score::fills_registers>;
   constexpr int keys = shape::keys, columns = keys / 2, values = Dv / 2;  // accumulators of a thread
   constexpr int query_chunk = shape::rows * 128, key_chunk = keys * 128;
   const attention_parameters& p = a.p;
@@ -159,7 +163,7 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
   take_registers<shape::registers>();
   const int part = group - 1, lane = threadIdx.x % 32, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
   const bool first_thread = threadIdx.x % 128 == 0;
-  const float scale = float(p.scale) * log2_e;
+  float scale = float(p.scale) * log2_e;
   const i32 tail = i32(p.keys % keys), last_tile = i32((p.keys - 1) / keys);
   const u64 all_queries = operand(Qs + part * 64 * 128, 16), key = operand(Ks, 16), value = operand(Vs, key_chunk);
   float o[values], s[columns], largest[2], total[2], rescale[2];
@@ -167,11 +171,12 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
   u32 stage = 0, parity = 0, value_stage = 0, value_parity = 0, buffer = 0, buffer_parity = 0;
   i32 key_tile, bit_tile;
   u64 query;
+  scored_rows<Score> rows;
 
   const auto scores = [&]() __attribute__((always_inline)) {
 #pragma unroll
     for (int k = 0; k < D / 16; ++k)
-      warpgroup_product<T, keys>::product(s, query + (k / 4 * query_chunk + k % 4 * 32) / 16, key + (stage * shape::key_bytes + k / 4 * key_chunk + k % 4 * 32) / 16, k != 0);
+      warpgroup_product<T, keys>::product(s, query + (k / 4 * query_chunk + k % 4 * 32) / 16, key + (stage * shape::key_bytes + k / 4 * key_chunk + k % 4 * 32) / 16, Score::begins || k != 0);
     products_commit();
   };
   const auto weighted = [&]() __attribute__((always_inline)) {
@@ -187,10 +192,22 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
     const int2 tile = load_shared(tile_of + 8 * stage);
     key_tile = tile.x, bit_tile = tile.y;
   };
-  const auto hide = [&]() __attribute__((always_inline)) {
+  const auto begin_scores = [&]() __attribute__((always_inline)) {
+    if constexpr (Score::begins) score_beginnings(scored_tile<Score>(score, rows, key_tile * keys), s);
+  };
+  const auto apply_score = [&]() __attribute__((always_inline)) {
+    if constexpr (!Score::identity && !Score::begins) {
+      score_values<false>(scored_tile<Score>(score, rows, key_tile * keys), s);
+    }
+  };
+  // Of an undecided tile; asked for before its scores are computed, so that it comes beside them.
+  const auto bits_of_tile = [&]() __attribute__((always_inline)) {
+    uint2 bits = {~0u, ~0u};
+    if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * (2 * shape::rows) + part * 128 + threadIdx.x % 128];
+    return bits;
+  };
+  const auto hide = [&](uint2 bits) __attribute__((always_inline)) {
     if (bit_tile >= 0 || (tail != 0 && key_tile == last_tile)) {
-      uint2 bits = {~0u, ~0u};
-      if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * (2 * shape::rows) + part * 128 + threadIdx.x % 128];
       if (tail != 0 && key_tile == last_tile) {
         const u32 inside = columns_below(tail);
         bits.x &= inside, bits.y &= inside;
@@ -230,6 +247,9 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
   const auto visit = [&](bool hides) __attribute__((always_inline)) {
     barrier_wait(key_full + 8 * stage, parity);
     next_tile();
+    uint2 bits = {~0u, ~0u};
+    if (hides) bits = bits_of_tile();
+    begin_scores();
     pin(s);
     products_begin();
     scores();
@@ -241,7 +261,8 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
     pin(s);
     if (first_thread) barrier_arrive(key_empty + 8 * stage);
     next_stage(stage, parity);
-    if (hides) hide();
+    apply_score();
+    if (hides) hide(bits);
     softmax();
     products_wait<0>();
     pin(o);
@@ -261,9 +282,16 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
     largest[0] = largest[1] = -infinity(), total[0] = total[1] = 0;
 #pragma unroll
     for (int i = 0; i < values; ++i) o[i] = 0;
+    if constexpr (!Score::identity) {
+      const item_place at(a, item, query_tiles);
+      rows.begin(score, at.b, at.h, float(p.scale), first_query + row_low);
+      scale = score.scale_of(rows.head);
+    }
     if (tiles > 0) {
       barrier_wait(key_full + 8 * stage, parity);
       next_tile();
+      const uint2 bits = bits_of_tile();
+      begin_scores();
       pin(s);
       products_begin();
       scores();
@@ -271,7 +299,8 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
       pin(s);
       if (first_thread) barrier_arrive(key_empty + 8 * stage);
       next_stage(stage, parity);
-      hide();
+      apply_score();
+      hide(bits);
       softmax();
       pack();
       i32 visited = 1;
@@ -296,7 +325,9 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
       float sum = total[r];
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
-      const row_result<float> result(p, at.h, sum, sum == 0 ? -infinity() : largest[r] * float(p.scale) + real_log(sum));
+      float log_sum = sum == 0 ? -infinity() : largest[r] * (Score::identity ? float(p.scale) : scale * ln_2) + real_log(sum);
+      if constexpr (!Score::identity) log_sum += score.offset_of(rows.head) * ln_2;
+      const row_result<float> result(p, at.h, sum, log_sum);
       factor[r] = result.factor;
       const index q = first_query + row_low + r * 8;
       if (q < p.queries && lane % 4 == 0) static_cast<float*>(p.lse)[(index(at.b) * p.heads + at.h) * p.queries + q] = result.lse;

@@ -80,13 +80,6 @@ template <int Count> __device__ inline void take_registers() { asm volatile("set
 __device__ inline void block_sync(int name, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory"); }
 __device__ inline void warpgroup_sync(int name) { block_sync(name, 128); }
 
-// 2^x, with 2^-inf = 0; relative error 2^-22.
-__device__ inline float power_of_2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // ---- products --------------------------------------------------------------------------------------------------------------------
 
 __device__ inline void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

@@ -31,6 +31,13 @@ __device__ inline void load_matrices_transposed(u32 (&x)[4], u32 address) {
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
 }
 
+// 2^x, with 2^-inf = 0; relative error 2^-22.
+__device__ inline float power_of_2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Tiles in shared memory are row-major with 8 elements (16 bytes) of padding: rows of any multiple of 32 bytes then start in
 // different banks, and the eight rows of a matrix are read without a conflict.
 template <int Columns> constexpr int padded = Columns + 8;
@@ -83,6 +90,41 @@ __device__ inline void multiply_columns(float (&out)[M][4], const float (&p)[N][
       multiply_add<T>(out[m + 1], a, b[2], b[3]);
     }
   }
+}
+
+// The same for `Parts` times 16 rows from first_row on, which share what is read of b_tile.
+template <int Columns, int N, int Parts, class T>
+__device__ inline void multiply_rows(float (&s)[Parts][N][4], const T* a_tile, int first_row, const T* b_tile) {
+#pragma unroll
+  for (int k = 0; k < Columns; k += 16) {
+    u32 a[Parts][4];
+#pragma unroll
+    for (int r = 0; r < Parts; ++r) load_a<Columns>(a[r], a_tile, first_row + 16 * r, k);
+#pragma unroll
+    for (int n = 0; n < N; n += 2) {
+      u32 b[4];
+      load_b<Columns>(b, b_tile, n * 8, k);
+#pragma unroll
+      for (int r = 0; r < Parts; ++r) multiply_add<T>(s[r][n], a[r], b[0], b[1]), multiply_add<T>(s[r][n + 1], a[r], b[2], b[3]);
+    }
+  }
+}
+
+// out[16 rows of each part][8 * M] += p[..][8 * N], packed in pairs of T, * tile[8 * N rows][8 * M columns].
+template <int Columns, int N, int M, int Parts, class T>
+__device__ inline void multiply_columns(float (&out)[Parts][M][4], const u32 (&p)[Parts][N][2], const T* tile) {
+#pragma unroll
+  for (int n = 0; n < N; n += 2)
+#pragma unroll
+    for (int m = 0; m < M; m += 2) {
+      u32 b[4];
+      load_b_transposed<Columns>(b, tile, n * 8, m * 8);
+#pragma unroll
+      for (int r = 0; r < Parts; ++r) {
+        const u32 a[4] = {p[r][n][0], p[r][n][1], p[r][n + 1][0], p[r][n + 1][1]};
+        multiply_add<T>(out[r][m], a, b[0], b[1]), multiply_add<T>(out[r][m + 1], a, b[2], b[3]);
+      }
+    }
 }
 
 }  // namespace samite

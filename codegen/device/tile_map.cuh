@@ -139,7 +139,7 @@ struct flag_ranks {
 
 __device__ inline void classify_tiles(const map_parameters& p) {
   extern __shared__ u64 shared[];
-  __shared__ i32 sums[map_warps], pool_place;
+  __shared__ i32 sums[map_warps], pool_place, next;
   const map_layout layout(p);
   const int d = int(blockIdx.x) < p.lists[0] ? 0 : 1, list = int(blockIdx.x) - d * p.lists[0];
   const map_header& there = *reinterpret_cast<const map_header*>(p.block);
@@ -149,6 +149,7 @@ __device__ inline void classify_tiles(const map_parameters& p) {
   // The steps, once for the block.
   const int words = int((sizeof(map_header) + there.tables * sizeof(map_table) + there.steps * sizeof(map_step)) / 8) + there.words;
   for (int i = threadIdx.x; i < words; i += map_threads) shared[i] = p.block[i];
+  if (threadIdx.x == 0) next = 0;
   __syncthreads();
   const map_program program(shared);
   const map_header& h = *program.header;
@@ -182,8 +183,12 @@ __device__ inline void classify_tiles(const map_parameters& p) {
     }
     __syncthreads();
   }
-  // What is undecided, a warp each.
-  for (int i = threadIdx.x / 32; i < open_count; i += map_warps) {
+  // What is undecided, a warp each; the next one goes to the warp that is free, since a search takes one step or many.
+  for (;;) {
+    i32 i = 0;
+    if (threadIdx.x % 32 == 0) i = atomicAdd(&next, 1);
+    i = __shfl_sync(0xffffffffu, i, 0);
+    if (i >= open_count) break;
     const int tile = open[i];
     const verdict found = search_tile(program, slots, stretch_of(h, d, list, tile, tile + 1), queue);
     if (threadIdx.x % 32 == 0) kinds[tile] = u8(found);

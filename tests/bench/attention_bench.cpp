@@ -23,6 +23,9 @@ struct bench_case {
   index_t B, H, G, Q, K, D;
   any_mask mask;
   std::function<bool(index_t q, index_t kv)> keeps;  // written anew, so that a wrong mask shows
+  any_score score{};
+  // The same of the score function: its value and its derivative.
+  std::function<std::pair<double, double>(double score, index_t h, index_t q, index_t kv)> scores = [](double score, index_t, index_t, index_t) { return std::pair{score, 1.0}; };
 };
 
 double milliseconds(executor& run, int steps) {
@@ -93,7 +96,7 @@ double worst_error(const bench_case& c, const tensor& Q, const tensor& K, const 
       const auto key = at(K, (b * c.G + h / (c.H / c.G)) * c.K + k);
       double dot = 0;
       for (index_t d = 0; d < c.D; ++d) dot += query(d) * key(d);
-      top = std::max(top, s[std::size_t(k)] = dot / std::sqrt(double(c.D)));
+      top = std::max(top, s[std::size_t(k)] = c.scores(dot / std::sqrt(double(c.D)), h, q, k).first);
     }
     for (index_t k = 0; k < c.K; ++k) {
       if (std::isinf(s[std::size_t(k)])) continue;
@@ -120,8 +123,9 @@ double worst_gradient_error(const bench_case& c, const tensor& Q, const tensor& 
   const auto pair = [&](index_t head, index_t key_head, index_t q, index_t k) {
     const index_t row = head * c.Q + q, token_row = (head / c.H * c.Q + q) * c.H + head % c.H;
     const half_row d = half_row(c, d_out, token_row);
-    const double P = std::exp(dot(half_row(c, Q, row), half_row(c, K, key_head * c.K + k)) * scale - double(lse.values<float>()[std::size_t(row)]));
-    return std::pair{P, P * (dot(d, half_row(c, V, key_head * c.K + k)) - dot(d, half_row(c, out, token_row)))};
+    const auto [score, slope] = c.scores(dot(half_row(c, Q, row), half_row(c, K, key_head * c.K + k)) * scale, head % c.H, q, k);
+    const double P = std::exp(score - double(lse.values<float>()[std::size_t(row)]));
+    return std::pair{P, slope * P * (dot(d, half_row(c, V, key_head * c.K + k)) - dot(d, half_row(c, out, token_row)))};
   };
   double worst = 0;
   const auto compare = [&](const half_row& given, const std::vector<double>& right) {
@@ -170,7 +174,7 @@ void run_case(const bench_case& c, bool forward, bool backward) {
   const shape query_shape{c.B, c.H, c.Q, c.D}, key_shape{c.B, c.G, c.K, c.D};
   const tensor Q = normal(queries, 1), K = normal(keys, 2), V = normal(keys, 3), d_out = normal({c.B, c.Q, c.H, c.D}, 4);
   graph g;
-  const attention_result a = attention(g.input("Q", bf16, query_shape), g.input("K", bf16, key_shape), g.input("V", bf16, key_shape), {.mask = c.mask});
+  const attention_result a = attention(g.input("Q", bf16, query_shape), g.input("K", bf16, key_shape), g.input("V", bf16, key_shape), {.mask = c.mask, .score = c.score});
   g.output("out", transpose(a.out, {0, 2, 1, 3})), g.output("lse", a.lse);  // stored token-major
   executor run(make_plan(g, device::cuda()));
   for (const auto& [name, t] : {std::pair{"Q", Q}, {"K", K}, {"V", V}}) run.bind(name, on_device(run, t));
@@ -227,7 +231,7 @@ int main(int arguments, char** argument) {
       return kv < a && (!documents || kv / 1500 == a / 1500) && (window == 0 || a + q % 16 - kv < window);
     };
   };
-  const std::vector<bench_case> cases{
+  std::vector<bench_case> cases{
       {"causal S8192 B2 H16 D128", 2, 16, 16, 8192, 8192, 128, causal(), lower},
       {"full S16384 B1 H16 D128", 1, 16, 16, 16384, 16384, 128, {}, all},
       {"causal S1024 B16 H16 D128", 16, 16, 16, 1024, 1024, 128, causal(), lower},
@@ -240,6 +244,23 @@ int main(int arguments, char** argument) {
       {"DFlash 512x16 S8192 B1 H32/8 D128 one document", 1, 32, 8, S, 2 * S, 128, dflash(false, 0), drafts(false, 0)},
       {"DFlash 512x16 S8192 B1 H32/8 D128 one document window 2048", 1, 32, 8, S, 2 * S, 128, dflash(false, 2048), drafts(false, 2048)},
   };
+  // Causal under score functions, and beside a mask of ten clauses and three tables that keeps the same pairs.
+  const std::vector<index_t> ones(std::size_t(S), 1);
+  std::vector<index_t> positions;
+  for (index_t i = 0; i < S; ++i) positions.push_back(i);
+  const auto docs = table(std::vector<index_t>(std::size_t(S), 0)), key = table(ones), at = table(positions);
+  cases.push_back({"alibi causal S8192 B2 H16 D128", 2, 16, 16, S, S, 128, causal(), lower, alibi(16), [](double s, index_t head, index_t i, index_t j) {
+                     return std::pair{s - std::exp2(-0.5 * double(head + 1)) * std::fabs(double(i - j)), 1.0};
+                   }});
+  const auto capped = [](double s, index_t, index_t, index_t) {
+    const double t = std::tanh(s / 30);
+    return std::pair{30 * t, 1 - t * t};
+  };
+  cases.push_back({"soft cap causal S8192 B2 H16 D128", 2, 16, 16, S, S, 128, causal(), lower, any_score(softcap(30.0)), capped});
+  cases.push_back({"soft cap causal S8192 B2 H32 D64", 2, 32, 32, S, S, 64, causal(), lower, any_score(softcap(30.0)), capped});
+  cases.push_back({"ten clauses causal S8192 B2 H16 D128", 2, 16, 16, S, S, 128,
+                   any_mask(kv <= q && docs[q] == docs[kv] && q - kv < S && kv < scalar(S) && q / 16 >= kv / 16 && key[kv] != 0 && (kv >= 4 || q < scalar(2 * S)) && abs(q - kv) != scalar(2 * S) && at[kv] <= at[q] && q + kv < scalar(4 * S)),
+                   lower});
   for (const bench_case& c : cases)
     if (std::string(c.name).starts_with(begin)) run_case(c, pass != "backward", pass != "forward");
 }

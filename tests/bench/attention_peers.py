@@ -2,8 +2,10 @@
 """Times what a user would pick instead of samite's attention on the cases of tests/bench/attention_bench.cpp: one JSON object a line.
 
 SDPA with the cuDNN and flash backends on dense cases, FlexAttention (compiled) under masks. Burst: 40 ms idle, one untimed call, two timed,
-median of five; sustained: after 0.2 s of calls. An argument `forward` or `backward` leaves the other pass out.
+median of five; sustained: after 0.2 s of calls. An argument `forward` or `backward` leaves the other pass out. `decode` times the plain cases of
+tests/bench/attention_decode_bench.cpp instead: calls in a CUDA graph that take turns on buffers of 400 MB together.
 """
+import contextlib
 import json
 import statistics
 import sys
@@ -105,12 +107,45 @@ def sparse():
     name = "DFlash 512x16 S8192 B1 H32/8 D128"
     for suffix, with_documents, window in (("", True, 0), (" window 2048", True, 2048), (" one document", False, 0), (" one document window 2048", False, 2048)):
         cases.append((name + suffix, 32, 8, 2 * S, dflash(with_documents, window)))
-    compiled, make_mask = torch.compile(flex_attention, dynamic=False), torch.compile(create_block_mask)
     for case, H, G, K, mask in cases:
+        torch._dynamo.reset()  # each case from a cold compiler: after a few masks and passes its calls fall back
+        compiled, make_mask = torch.compile(flex_attention, dynamic=False), torch.compile(create_block_mask)
         q, k, v = tensors(1, H, G, S, K, 128)
         block_mask = make_mask(mask, None, None, S, K, device=device)
         report(case, "flex", lambda: compiled(q, k, v, block_mask=block_mask, enable_gqa=H != G), q, k, v)
 
 
-dense()
-sparse()
+def decode():
+    H, G, D = 32, 8, 128
+    compiled = torch.compile(flex_attention, dynamic=False)
+    sdpa = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    peers = (("sdpa-flash", SDPBackend.FLASH_ATTENTION, sdpa), ("sdpa-cudnn", SDPBackend.CUDNN_ATTENTION, sdpa), ("flex", None, lambda q, k, v: compiled(q, k, v, enable_gqa=True)))
+    for peer, backend, call in peers:
+        for B in (1, 4, 16, 64):
+            for K in (8, 32, 128):
+                case, size = f"plain B{B} K{K}k H32/8 D128", B * G * K * 1024 * D * 4
+                sets = [tensors(B, H, G, 1, K * 1024, D) for _ in range(min(16, int(4e8 / size) + 1))]
+                calls = lambda: [call(*t) for t in sets]
+                try:
+                    with torch.no_grad(), sdpa_kernel(backend) if backend else contextlib.nullcontext():
+                        for _ in range(3):
+                            calls()
+                        torch.cuda.synchronize()
+                        graph = torch.cuda.CUDAGraph()
+                        with torch.cuda.graph(graph):
+                            calls()
+                        steps = max(2, int(2e-2 / (size * len(sets) / 4e12)))
+                        timed(graph.replay, 2)
+                        ms = statistics.median(timed(graph.replay, steps) for _ in range(5)) / len(sets)
+                        del graph
+                    print(json.dumps({"bench": "attention_decode", "case": case, "pass": "forward", "peer": peer, "ms": round(ms, 5), "gbps": round(size / ms / 1e6)}), flush=True)
+                except RuntimeError as error:
+                    print(json.dumps({"bench": "attention_decode", "case": case, "peer": peer, "error": str(error).splitlines()[0]}), flush=True)
+                del sets
+
+
+if passes == "decode":
+    decode()
+else:
+    dense()
+    sparse()

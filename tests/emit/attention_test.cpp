@@ -1,10 +1,14 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include <samite/emit/attention.hpp>
+#include <samite/emit/score_tile.hpp>
 #include <samite/mask.hpp>
 #include <samite/score/bias.hpp>
+#include <samite/score/scale.hpp>
 
 #include "support/kernels.hpp"
 #include "support/skip.hpp"
@@ -36,7 +40,9 @@ kernel_text size_check(const attention_kernel_options& o) {
     CHECK(forward.shared_bytes < keys.shared_bytes);
     CHECK(queries.shared_bytes == keys.shared_bytes);
   } else {
-    equal("forward_shared_bytes<" + dims + ">", forward.shared_bytes);
+    const std::string shape = concat_text("forward_shape<", dims, ", ", o.score != nullptr ? "true" : "false", ">::");
+    equal(shape + "shared_bytes", forward.shared_bytes);
+    equal(shape + "rows", forward.block_rows);
     equal("query_gradient_shared_bytes<" + dims + ">", queries.shared_bytes);
     equal("key_gradient_shared_bytes<" + dims + ">", keys.shared_bytes);
     equal("mma_shape<" + dims + ">::key_tile", keys.block_rows);
@@ -82,6 +88,11 @@ TEST_CASE("attention kernels compile for every served architecture without a spi
       CHECK(spills_of(emit_attention_gradient(o), arch) == "");
     }
   }
+  for (const char* arch : served_archs) {  // scores and values of a warp's 32 rows take 192 registers
+    CAPTURE(arch);
+    const bool spills = std::string_view(arch) == "sm_120";
+    CHECK(spills_of(emit_attention_forward({f16, 128, 128, &mask.program()}), arch) == (spills ? "attention_forward_f16_d128: 16 bytes" : ""));
+  }
 }
 
 TEST_CASE("the forward kernels for sm_90a compile without a spill, a serialised product or a mistaken size, and so do bit tiles for every architecture") {
@@ -125,6 +136,47 @@ TEST_CASE("the gradient kernels for sm_90a compile without a spill, a serialised
     }
   }
   CHECK(spills_of(emit_attention_bits(mask.program(), 128, 64, true), "sm_90a") == "");
+}
+
+TEST_CASE("the kernels for sm_90a with score functions compile without a spill or a serialised product") {
+  SKIP_IF(!nvrtc_available(), nvrtc_missing_reason());
+  graph g;
+  const value slopes = g.input("slopes", f32, {8});
+  const any_score capped(softcap(30.0)), learned(alibi(slopes));
+  using kernel_case = std::tuple<dtype, index_t, index_t, const any_score*, bool>;
+  for (const auto& [type, head, value, function, fused] : {kernel_case{bf16, 128, 128, &capped, true}, {f16, 64, 64, &capped, false}, {bf16, 256, 256, &learned, false}}) {
+    const attention_kernel_options o{type, head, value, nullptr, function->shared_program().get(), std::vector<dtype>(function->tensors().size(), f32)};
+    const index_t channels = head;
+    CAPTURE(channels);
+    const std::string scored = function->label();
+    CAPTURE(scored);
+    kernel_text kernel = emit_attention_sm90(o);
+    const attention_launch launch = attention_sm90_launch(o);
+    kernel.text += concat_text("static_assert(samite::sm90_shared_bytes<", head, ", ", value, ", samite::score_by_queries::fills_registers> == ", launch.shared_bytes, " && samite::sm90_shape<", head, ", ", value, ", samite::score_by_queries::fills_registers>::rows == ", launch.block_rows, ");\n");
+    CHECK(spills_of(kernel, "sm_90a") == "");
+    CHECK(fuses_sm90_gradient(o) == (head <= 128 && o.score_types.empty()));
+    CHECK(spills_of(emit_attention_sm90_gradient(o, fused), "sm_90a") == "");
+  }
+}
+
+TEST_CASE("what all pairs of a row share stands outside of a score function's value on sm_90a, and scales meet in one product") {
+  using namespace symbols;
+  graph g;
+  const value slopes = g.input("slopes", f32, {8}), bias = g.input("bias", bf16, {8, 65});
+  const any_score distance(alibi(slopes)), capped(softcap(30.0)), relative = relative_bias(bias, 32);
+  const std::vector<dtype> types{f32};
+  const std::string by_queries = score_tile_text(*distance.shared_program(), types, false, true, "score_by_queries");
+  CHECK(by_queries.find("fabs") != std::string::npos);
+  CHECK(by_queries.find("keeps_score = false") != std::string::npos);
+  CHECK(by_queries.find("index_abs") == std::string::npos);  // the distance is a real from the tile on
+  CHECK(by_queries.find("sums[0] += ") != std::string::npos);
+  const std::string text = score_tile_text(*capped.shared_program(), {}, true, true, "score_by_keys"), value = text.substr(text.find("float value("), text.find("float adjoint(") - text.find("float value("));
+  CHECK(std::count(value.begin(), value.end(), ';') == 7);  // a product, the tanh, the return; backward a tanh of two steps, and its product and sum
+  CHECK(text.find("keeps_score = true") != std::string::npos);
+  CHECK(serves_score_tile_gradients(*distance.shared_program()));
+  CHECK(serves_score_tiles(*relative.shared_program()));
+  CHECK(!serves_score_tile_gradients(*relative.shared_program()));
+  CHECK(!serves_score_tiles(*any_score(cos(score)).shared_program()));
 }
 
 TEST_CASE("attention kernels with score functions compile for every served architecture without a spill") {

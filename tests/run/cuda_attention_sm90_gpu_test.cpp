@@ -11,6 +11,8 @@
 #include <samite/mask.hpp>
 #include <samite/nn/attention.hpp>
 #include <samite/runtime/cuda_driver.hpp>
+#include <samite/score/bias.hpp>
+#include <samite/score/scale.hpp>
 #include <samite/testing/compare.hpp>
 
 #include "support/gpu.hpp"
@@ -155,6 +157,79 @@ TEST_CASE("gpu attention: gradients of random sizes, strides and masks agree wit
     const set_variable here("SAMITE_ATTENTION", "portable");
     check_gradients(results(device::cuda(), type, s, mask, token_major, true), expected, type, s.K + s.D);
   }
+}
+
+// Each kernel is compiled once and meets several sizes and masks.
+static void compare_scores(dtype type, index_t D, index_t Dv, std::uint64_t seed) {
+  CAPTURE(seed);
+  counted_random random(seed, 1);
+  const auto pick = [&](std::initializer_list<index_t> from) { return *(from.begin() + random.below(std::uint32_t(from.size()))); };
+  std::vector<std::int32_t> ids;
+  for (int i = 0; i < 3000; ++i) ids.push_back(i / 70);
+  const auto documents = table(ids);
+  const std::vector<any_mask> masks{any_mask(kv <= q, "causal"), any_mask(kv <= q && q - kv < 90 && documents[q] == documents[kv], "documents"), any_mask(), any_mask((q * 7 + kv * 3 + h) % 5 != 0 && q % 9 != 4, "scattered")};
+  struct function {
+    const char* name;
+    bool captures;
+    any_score (*make)(index_t heads, const value& captured);
+    int masks = 4;  // those that it is defined for
+  };
+  const function functions[] = {
+      {"softcap", false, [](index_t, const value&) { return any_score(softcap(2.0)); }},
+      {"alibi", false, [](index_t heads, const value&) { return alibi(heads); }},
+      {"temperature", false, [](index_t, const value&) { return any_score(temperature(0.3, 16)); }},
+      {"learned slopes", true, [](index_t, const value& slopes) { return any_score(alibi(slopes)); }},
+      {"learned scale and cap", true, [](index_t, const value& s) { return any_score(3.0 * tanh((score * table(s)[h] + table(s)[0] * (kv - q)) / 3.0)); }},
+      {"logarithm of distance", true, [](index_t, const value& s) { return any_score(score - table(s)[h] * log(real(q - kv + 1))); }, 2},  // no number where causal hides
+      {"relative", true, [](index_t, const value& s) { return any_score(score + table(s)[min(max(q - kv, 0), 1)]); }},
+  };
+  for (const function& f : functions)
+    for (int i = 0; i < 4; ++i) {
+      const index_t group = pick({1, 2, 4});
+      const bool is_long = i == 3;
+      const sizes s{pick({1, 2}), 2 * group, 2, is_long ? 1085 : pick({1, 2, 63, 65, 128, 191, 300}), is_long ? 1085 : pick({1, 5, 64, 127, 129, 257, 400}), D, Dv};
+      const any_mask& mask = masks[random.below(std::uint32_t(f.masks))];
+      const std::vector<index_t> drawn{s.B, s.H, s.G, s.Q, s.K, s.D, s.Dv};
+      INFO(std::string(f.name), ", B H G Q K D Dv ", concat_text(drawn), ", ", std::string(name_of(type)), ", mask ", mask.label());
+      const auto found = [&](device where) {
+        graph g;
+        const value Q = g.input("Q", type, {s.B, s.H, s.Q, s.D}), K = g.input("K", type, {s.B, s.G, s.K, s.D}), V = g.input("V", type, {s.B, s.G, s.K, s.Dv});
+        const value d_out = g.input("d_out", type, {s.B, s.H, s.Q, s.Dv}), captured = g.input("captured", f32, {s.H});
+        attention_options options{.mask = mask, .score = f.make(s.H, captured), .sink = g.input("sink", f32, {s.H})};
+        const attention_result a = attention(Q, K, V, options);
+        std::vector<value> wanted{Q, K, V, options.sink};
+        if (f.captures) wanted.push_back(captured);
+        const auto made = gradient(total(cast(a.out, f32) * cast(d_out, f32)), wanted);
+        const char* names[] = {"dQ", "dK", "dV", "d_sink", "d_captured"};
+        for (std::size_t j = 0; j < wanted.size(); ++j) g.output(names[j], contiguous(made[j]));
+        g.output("out", contiguous(a.out)), g.output("lse", a.lse);
+        return run_on(g, where, {{"Q", random_tensor(type, {s.B, s.H, s.Q, s.D}, 1)}, {"K", random_tensor(type, {s.B, s.G, s.K, s.D}, 2)}, {"V", random_tensor(type, {s.B, s.G, s.K, s.Dv}, 3)},
+                                 {"d_out", random_tensor(type, {s.B, s.H, s.Q, s.Dv}, 4)}, {"captured", random_tensor(f32, {s.H}, 5, 0.1, 0.5)}, {"sink", random_tensor(f32, {s.H}, 6)}});
+      };
+      const named_numbers expected = found(device::cpu()), gpu = found(device::cuda());
+      check_gradients(gpu, expected, type, s.K + s.D);
+      if (f.captures) {
+        CHECK(difference(gpu.at("d_captured"), expected.at("d_captured"), tolerance_of(type, 4, magnitude_of(expected.at("d_captured")))) == "");
+      } else if (i % 2 == 1) {  // with captured elements the deterministic kernels are the only ones
+        const set_variable repeat("SAMITE_DETERMINISTIC", "1");
+        check_gradients(found(device::cuda()), expected, type, s.K + s.D);
+      }
+    }
+}
+
+TEST_CASE("gpu attention: score functions agree with the CPU, forward, backward and in what they capture, heads of 128 channels") {
+  SKIP_IF(!cuda_available(), cuda_missing_reason());
+  compare_scores(bf16, 128, 128, 2028);
+}
+
+TEST_CASE("gpu attention: score functions agree with the CPU, forward, backward and in what they capture, heads of 64 channels") {
+  SKIP_IF(!cuda_available(), cuda_missing_reason());
+  compare_scores(f16, 64, 64, 2029);
+}
+
+TEST_CASE("gpu attention: score functions agree with the CPU, forward, backward and in what they capture, heads of 192 and 72 channels") {
+  SKIP_IF(!cuda_available(), cuda_missing_reason());
+  compare_scores(bf16, 192, 72, 2030);
 }
 
 TEST_CASE("gpu attention: gradients of long sequences agree with the portable kernels, and deterministic ones are the same bytes in every run") {

@@ -113,6 +113,11 @@ TEST_CASE("helper: makes an executor with SAMITE_COMPILE_FOR as it is" * doctest
   CHECK(unlike("E-ENV-VALUE", {"SAMITE_COMPILE_FOR=\"hopper\"", "sm_90a"}, [&] { executor run(make_plan(g)); }) == "");
 }
 
+TEST_CASE("archs that the kernels don't serve are refused before anything is compiled") {
+  for (const char* arch : {"sm_70", "sm_12345", "sm_", "sm_9", "sm_90b", "compute_90", "sm_090"}) CHECK_THROWS_WITH_AS(compile_plans_for(arch), doctest::Contains("E-ARG"), error);
+  for (const char* arch : {"sm_80", "sm_90a", "sm_100f", "sm_121", ""}) CHECK_NOTHROW(compile_plans_for(arch));
+}
+
 TEST_CASE("SAMITE_COMPILE_FOR that is no arch is E-ENV-VALUE") {
   CHECK(run_alone("helper: makes an executor with SAMITE_COMPILE_FOR*", "SAMITE_COMPILE_FOR=hopper").first == 0);
 }

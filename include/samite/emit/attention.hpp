@@ -65,10 +65,13 @@ kernel_text emit_attention_forward(const attention_kernel_options& o);
 /// function that reads tensors attention_sums, which runs last, once for each of them.
 kernel_text emit_attention_gradient(const attention_kernel_options& o);
 
-/// Whether attention_forward_sm90 serves such an attention on sm_90a: 16-bit tensors, no score function, heads of at most 256 channels.
+/// Whether attention_forward_sm90 serves such an attention on sm_90a: 16-bit tensors, heads of at most 256 channels, a score function that
+/// serves_score_tiles serves; and whether the gradient does.
 bool serves_sm90(const attention_kernel_options& o);
+bool serves_sm90_gradient(const attention_kernel_options& o);
 
-/// The forward kernel for sm_90a (codegen/device/attention_sm90.cuh). It does not depend on the mask; block_rows is its query tile.
+/// The forward kernel for sm_90a (codegen/device/attention_sm90.cuh). It does not depend on the mask; block_rows is its query tile. A score function
+/// is its second parameter.
 attention_launch attention_sm90_launch(const attention_kernel_options& o);
 /// Keys of its tiles.
 index_t attention_sm90_keys(const attention_kernel_options& o);
@@ -77,7 +80,7 @@ kernel_text emit_attention_sm90(const attention_kernel_options& o);
 /// What a kernel of the gradient on sm_90a computes: dK and dV, these and its part of dQ (fused), one of them alone.
 enum class sm90_gradient { keys_and_values, all, keys, values };
 
-/// Whether the fused form of the gradient serves, where serves_sm90 says so: head dims of at most 128, equal after padding to multiples of 64.
+/// Whether the fused form of the gradient serves, where serves_sm90_gradient says so: head dims of at most 128, equal after padding to multiples of 64.
 bool fuses_sm90_gradient(const attention_kernel_options& o);
 
 /// What a gradient launches for dK and dV: one kernel, or for head dims above 128 two.
@@ -90,7 +93,8 @@ attention_launch attention_sm90_query_gradient_launch(const attention_kernel_opt
 index_t attention_sm90_gradient_queries(const attention_kernel_options& o);
 
 /// A unit with attention_prepare_sm90, which runs first, the kernels for dK and dV, and attention_sink_gradient; with the dQ kernel, or, fused,
-/// with attention_finish_sm90, which turns the sums into dQ (codegen/device/attention_sm90_gradient.cuh). It does not depend on the mask.
+/// with attention_finish_sm90, which turns the sums into dQ (codegen/device/attention_sm90_gradient.cuh). It does not depend on the mask. With a score function that reads tensors it
+/// has attention_sums too, as emit_attention_gradient.
 kernel_text emit_attention_sm90_gradient(const attention_kernel_options& o, bool fused);
 
 /// The kernel attention_bits, which fills the bit tiles of a mask: one block of 2 * rows threads each.

@@ -1,8 +1,10 @@
 // samite/emit/attention_impl.hpp: attention kernels as text.
 #pragma once
 #include <algorithm>
+#include <string_view>
 
 #include <samite/emit/attention.hpp>
+#include <samite/emit/score_tile.hpp>
 
 namespace samite {
 
@@ -63,7 +65,8 @@ inline std::string attention_head_text(const attention_kernel_options& o, const 
 inline std::string attention_entry(const attention_kernel_options& o, const attention_launch& kernel, const char* function) {
   const attention_padding pad(o);
   const char* element = o.type == dtype::f32 ? "float" : o.type == dtype::f64 ? "double" : name_of(o.type);
-  return concat_text("extern \"C\" __global__ void __launch_bounds__(", kernel.threads, ", 1) ", kernel.name,
+  const int blocks = !pad.real && function == std::string_view("attention_forward") ? 2 : 1;  // a multiprocessor
+  return concat_text("extern \"C\" __global__ void __launch_bounds__(", kernel.threads, ", ", blocks, ") ", kernel.name,
                      "(const __grid_constant__ attention_parameters p, const __grid_constant__ keep_mask mask,\n    const __grid_constant__ score_function score) {\n  ", function, pad.real ? "_real" : "", "<", element, ", ", pad.D,
                      ", ", pad.Dv, ">(p, mask, score);\n}\n\n");
 }
@@ -81,8 +84,8 @@ inline attention_launch attention_launch_of(const attention_kernel_options& o, c
   }
   const index_t row_bytes = 2 * (pad.D + 8), value_bytes = 2 * (pad.Dv + 8);
   kernel.threads = 128;
-  kernel.block_rows = keys && pad.largest > 128 ? 32 : 64;
-  if (forward) kernel.shared_bytes = unsigned(64 * (2 * row_bytes + value_bytes));
+  kernel.block_rows = keys && pad.largest > 128 ? 32 : forward && pad.largest <= 128 && o.score == nullptr ? 128 : 64;
+  if (forward) kernel.shared_bytes = unsigned(kernel.block_rows * row_bytes + 64 * ((pad.largest <= 128 ? 2 : 1) * row_bytes + value_bytes));
   else if (keys) kernel.shared_bytes = unsigned((kernel.block_rows + 32) * (row_bytes + value_bytes));
   else kernel.shared_bytes = unsigned((64 + (pad.largest > 192 ? 16 : pad.largest > 96 ? 32 : 64)) * (row_bytes + value_bytes));
   return kernel;
@@ -112,28 +115,55 @@ inline std::string sm90_suffix(const attention_kernel_options& o) {
 }  // namespace detail
 
 SAMITE_IMPL bool serves_sm90(const attention_kernel_options& o) {
-  return (o.type == dtype::bf16 || o.type == dtype::f16) && o.score == nullptr && std::max(o.head_dim, o.value_dim) <= attention_head_limit;
+  return (o.type == dtype::bf16 || o.type == dtype::f16) && std::max(o.head_dim, o.value_dim) <= attention_head_limit && (o.score == nullptr || serves_score_tiles(*o.score));
 }
+
+SAMITE_IMPL bool serves_sm90_gradient(const attention_kernel_options& o) { return serves_sm90(o) && (o.score == nullptr || serves_score_tile_gradients(*o.score)); }
+
+namespace detail {
+
+/// A unit's first lines: what it is, its sources, and the score function on accumulators, their rows queries and, in a gradient, keys.
+inline std::string sm90_head_text(const attention_kernel_options& o, const char* what, std::initializer_list<const char*> sources, bool by_queries, bool by_keys) {
+  std::string out = concat_text("// attention ", what, " on sm_90a: ", name_of(o.type), ", any mask\n");
+  if (o.score != nullptr) out += "// score function:\n" + pair_comment(*o.score) + concat_text("//   score = %", o.score->roots[0], "\n");
+  for (const char* source : sources) out += concat_text("#include \"", source, "\"\n");
+  out += "\nnamespace samite {\n\n";
+  if (o.score == nullptr) return out;
+  out += score_text(*o.score, o.score_types, false);
+  if (by_queries) out += score_tile_text(*o.score, o.score_types, false, o.type == dtype::bf16, "score_by_queries");
+  if (by_keys) out += score_tile_text(*o.score, o.score_types, true, o.type == dtype::bf16, "score_by_keys");
+  return out;
+}
+
+inline std::string sm90_entry(const attention_kernel_options& o, const char* bounds, const std::string& name, const char* parameters, const char* score, const std::string& call) {
+  const bool scored = o.score != nullptr && score != nullptr;
+  return concat_text("extern \"C\" __global__ void __launch_bounds__(", bounds, ") ", name, "(const __grid_constant__ ", parameters, " p", scored ? concat_text(", const __grid_constant__ ", score, " score") : std::string(),
+                     ") {\n  ", call, scored ? "(p, score);\n}\n\n" : "(p);\n}\n\n");
+}
+
+}  // namespace detail
 
 SAMITE_IMPL index_t attention_sm90_keys(const attention_kernel_options& o) { return std::max(o.head_dim, o.value_dim) > 128 ? 64 : 128; }
 
 // The sizes are those of attention_sm90.cuh; tests/emit/attention_test.cpp has the compiler compare them.
 SAMITE_IMPL attention_launch attention_sm90_launch(const attention_kernel_options& o) {
   const index_t D = detail::padded_sm90(o.head_dim), Dv = detail::padded_sm90(o.value_dim), keys = attention_sm90_keys(o);
-  const index_t widest = std::max(D, Dv), rows = widest > 64 ? 128 : 192, buffers = widest > 128 ? 1 : 2;
+  const bool is_full = o.score != nullptr && score_tiles_fill_registers(*o.score, o.type == dtype::bf16);
+  const index_t widest = std::max(D, Dv), rows = widest > 64 || is_full ? 128 : 192, buffers = widest > 128 ? 1 : 2;
   const index_t bytes = 1024 + buffers * rows * widest * 2 + 2 * keys * (D + Dv) * 2 + 256;
   return {"attention_forward_sm90_" + detail::sm90_suffix(o), unsigned(128 + 2 * rows), unsigned(bytes), rows};
 }
 
 SAMITE_IMPL kernel_text emit_attention_sm90(const attention_kernel_options& o) {
   const attention_launch kernel = attention_sm90_launch(o);
-  return {kernel.name, concat_text("// attention forward on sm_90a: ", name_of(o.type), ", any mask\n#include \"attention_sm90.cuh\"\n\nnamespace samite {\n\nextern \"C\" __global__ void __launch_bounds__(",
-                                   kernel.threads, ", 1) ", kernel.name, "(const __grid_constant__ sm90_parameters p) {\n  attention_forward_sm90<", name_of(o.type), ", ",
-                                   detail::padded_sm90(o.head_dim), ", ", detail::padded_sm90(o.value_dim), ">(p);\n}\n\n}  // namespace samite\n")};
+  const std::string call = concat_text("attention_forward_sm90<", name_of(o.type), ", ", detail::padded_sm90(o.head_dim), ", ", detail::padded_sm90(o.value_dim), ">");
+  return {kernel.name, detail::sm90_head_text(o, "forward", {"attention_sm90.cuh"}, true, false) +
+                           detail::sm90_entry(o, concat_text(kernel.threads, ", 1").c_str(), kernel.name, "sm90_parameters", "score_by_queries", call) + "}  // namespace samite\n"};
 }
 
 SAMITE_IMPL bool fuses_sm90_gradient(const attention_kernel_options& o) {
-  return serves_sm90(o) && std::max(o.head_dim, o.value_dim) <= 128 && detail::padded_sm90(o.head_dim) == detail::padded_sm90(o.value_dim);
+  // Sums of captured elements' gradients are those of the kernel whose blocks have one query head.
+  return serves_sm90_gradient(o) && o.score_types.empty() && std::max(o.head_dim, o.value_dim) <= 128 && detail::padded_sm90(o.head_dim) == detail::padded_sm90(o.value_dim);
 }
 
 SAMITE_IMPL std::vector<sm90_gradient> sm90_key_gradients(const attention_kernel_options& o, bool fused) {
@@ -163,18 +193,18 @@ SAMITE_IMPL attention_launch attention_sm90_query_gradient_launch(const attentio
 SAMITE_IMPL kernel_text emit_attention_sm90_gradient(const attention_kernel_options& o, bool fused) {
   constexpr const char* whats[] = {"keys_and_values", "all", "keys", "values"};
   const std::string type = name_of(o.type), D = concat_text(detail::padded_sm90(o.head_dim)), dims = concat_text(D, ", ", detail::padded_sm90(o.value_dim));
-  std::string out = concat_text("// attention gradient on sm_90a: ", type, ", any mask\n#include \"attention_sm90_gradient.cuh\"\n\nnamespace samite {\n\n");
-  const auto entry = [&](const std::string& name, const char* bounds, const std::string& call) {
-    out += concat_text("extern \"C\" __global__ void __launch_bounds__(", bounds, ") ", name, "(const __grid_constant__ sm90_gradient_parameters p) {\n  ", call, "(p);\n}\n\n");
-  };
-  entry("attention_prepare_sm90", "256", concat_text("prepare_gradient_sm90<", type, ", ", detail::padded_sm90(o.value_dim), ">"));
+  std::string out = fused ? detail::sm90_head_text(o, "gradient", {"attention_sm90_keys.cuh"}, false, true)
+                          : detail::sm90_head_text(o, "gradient", {"attention_sm90_keys.cuh", "attention_sm90_queries.cuh"}, true, true);
+  const auto entry = [&](const std::string& name, const char* bounds, const char* score, const std::string& call) { out += detail::sm90_entry(o, bounds, name, "sm90_gradient_parameters", score, call); };
+  entry("attention_prepare_sm90", "256", nullptr, concat_text("prepare_gradient_sm90<", type, ", ", detail::padded_sm90(o.value_dim), ">"));
   const std::vector<sm90_gradient> kernels = sm90_key_gradients(o, fused);
   for (const sm90_gradient what : kernels)
-    entry(attention_sm90_key_gradient_launch(o, what).name, "384, 1", concat_text("key_gradient_sm90<", type, ", ", dims, ", gradient_of::", whats[int(what)], ">"));
-  if (fused) entry("attention_finish_sm90", "256", concat_text("finish_query_gradient_sm90<", type, ", ", D, ">"));
-  else entry(attention_sm90_query_gradient_launch(o).name, "384, 1", concat_text("query_gradient_sm90<", type, ", ", dims, ">"));
+    entry(attention_sm90_key_gradient_launch(o, what).name, "384, 1", "score_by_keys", concat_text("key_gradient_sm90<", type, ", ", dims, ", gradient_of::", whats[int(what)], ">"));
+  if (fused) entry("attention_finish_sm90", "256", nullptr, concat_text("finish_query_gradient_sm90<", type, ", ", D, ">"));
+  else entry(attention_sm90_query_gradient_launch(o).name, "384, 1", "score_by_queries", concat_text("query_gradient_sm90<", type, ", ", dims, ">"));
   out += "extern \"C\" __global__ void __launch_bounds__(256) attention_sink_gradient(const __grid_constant__ attention_parameters p, void* d_sink, index stride) {\n"
          "  sink_gradient<float>(p, d_sink, log2_e, stride);\n}\n\n";
+  if (!o.score_types.empty()) out += "extern \"C\" __global__ void __launch_bounds__(256) attention_sums(const i64* words, void* out, index elements) {\n  finish_sums(words, static_cast<float*>(out), elements);\n}\n\n";
   return {attention_sm90_key_gradient_launch(o, kernels[0]).name, out + "}  // namespace samite\n"};
 }
 

@@ -116,8 +116,10 @@ __device__ inline void load_rows(T* shared, const attention_tensor& t, const T* 
 
 // log(exp(a) + exp(b)).
 template <class Real> __device__ inline Real log_of_sum(Real a, Real b) {
+  if (a == Real(-infinity())) return b;
+  if (b == Real(-infinity())) return a;
   const Real top = fmax(a, b);
-  return top == Real(-infinity()) ? top : top + real_log(real_exp(a - top) + real_exp(b - top));
+  return top + real_log(real_exp(a - top) + real_exp(b - top));
 }
 
 // A row's log-sum-exp and the factor of its weighted values, of the sum over the keys and its logarithm: a sink takes part in the
@@ -237,20 +239,519 @@ template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline void
 
 }  // namespace samite
 )cuh"},
+    {"attention_copies.cuh",
+     R"cuh(// attention_copies.cuh: tiles into shared memory while the block computes, by cp.async (sm_80 and newer).
+#pragma once
+#include "attention.cuh"
+#include "mma.cuh"
+
+namespace samite {
+
+// 16 bytes from global to shared memory; zeros where nothing exists.
+__device__ inline void copy_async(void* to, const void* from, bool exists) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(exists ? 16 : 0) : "memory");
+}
+__device__ inline void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All but the thread's last N groups of copies are done.
+template <int N> __device__ inline void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
+// `Rows` rows from `first` on, by `Threads` threads of which this is `thread`.
+template <int Rows, int Columns, int Threads, class T>
+__device__ inline void copy_rows(T* to, const attention_tensor& t, const T* head, index first, index length, int columns, int thread) {
+  constexpr int units = Columns / 8, copies = (Rows * units + Threads - 1) / Threads;
+  if (t.vectors) {
+    const i32 left = length - first < Rows ? i32(length - first) : Rows;  // rows that exist, if positive
+    if constexpr (Threads % units == 0) {  // each thread stays in its column, so that its addresses are sums
+      constexpr int row_step = Threads / units;
+      const int row = thread / units, column = thread % units * 8;
+      const index step = row_step * t.row_stride;
+      const T* from = head + (first + row) * t.row_stride + column;
+      T* const mine = to + row * padded<Columns> + column;
+      const i32 end = column < columns ? left - row : 0;  // of rows from this thread's first on
+#pragma unroll
+      for (int i = 0; i < copies; ++i, from += step)
+        if (Rows % row_step == 0 || row + i * row_step < Rows) copy_async(mine + i * row_step * padded<Columns>, i * row_step < end ? from : head, i * row_step < end);
+    } else {
+#pragma unroll
+      for (int i = 0; i < copies; ++i) {
+        const int row = (i * Threads + thread) / units, column = (i * Threads + thread) % units * 8;
+        const bool exists = row < left && column < columns;
+        if (Rows * units % Threads == 0 || row < Rows) copy_async(to + row * padded<Columns> + column, exists ? head + (first + row) * t.row_stride + column : head, exists);
+      }
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int i = thread; i < Rows * Columns; i += Threads) {
+    const int row = i / Columns, column = i % Columns;
+    T x{};
+    if (first + row < length && column < columns) x = head[(first + row) * t.row_stride + column * t.column_stride];
+    to[row * padded<Columns> + column] = x;
+  }
+}
+
+// threadIdx.x, read anew: what is made of it isn't kept in registers over a loop.
+__device__ inline int thread_anew() {
+  int x;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+  return x;
+}
+
+// The tiles of one list in ascending order, one ahead of their use.
+struct tile_walk {
+  const tile_run* next;
+  i32 left = 0, tile = 0, last = 0;  // runs behind this one; the tile, and the end of its run
+  bool full = true;
+  __device__ tile_walk(const tile_lists& lists, index b, index h, index list, index tiles) : next(lists.runs) {
+    if (next == nullptr) {
+      last = i32(tiles);
+      return;
+    }
+    const i64* begin = lists.begin + b * lists.batch_lists + h * lists.head_lists + list;
+    next += begin[0], left = i32(begin[1] - begin[0]);
+    enter();
+  }
+  __device__ void enter() {
+    if (left == 0) return;
+    const tile_run run = *next++;
+    tile = run.first, last = run.last, full = run.full != 0, --left;
+  }
+  __device__ bool is_done() const { return tile >= last; }
+  __device__ void advance() {
+    if (++tile >= last) enter();
+  }
+};
+
+}  // namespace samite
+)cuh"},
+    {"attention_decode.cuh",
+     R"cuh(// attention_decode.cuh: attention of few queries over many keys, forward, on mma.sync m16n8k16, for sm_80 and newer: decoding, and the
+// verification of blocks and trees.
+//
+// The query heads of a key head are packed: row r of a pair (batch, key head) is query r / group of its head r % group, so that K and V are
+// read once for all of them. The listed key tiles of a pair are cut into parts, a block of 128 threads each and `rows` packed rows:
+//   16 rows  each warp has all rows and a quarter of the keys of a tile, and copies these itself: the loop has no barrier of the block
+//   64 rows  each warp has 16 rows; all share the keys
+// Keys and values come through a ring of `stages` pieces by cp.async. A part gives a maximum, a sum and a weighted sum of values for each
+// row; where a pair has several, a second kernel merges them in a fixed order, so that results repeat. Tails: keys past the end are zeros and
+// count as hidden; rows past the end are zeros and not stored.
+// Grid: row tiles (fastest) x splits x pairs; of the second kernel a block of 128 threads a row of out.
+// source  Dao et al. 2023, "Flash-Decoding for long-context inference"; the packing of heads: FlashAttention 3, pack_gqa
+#pragma once
+#include "attention_mma.cuh"
+
+namespace samite {
+
+struct decode_run {
+  i32 first, last;  // tiles first to last - 1
+  i32 full;
+  i32 next;         // place of the run behind it, 0 if none
+};
+
+struct decode_parameters {
+  attention_parameters p;
+  const decode_run* runs;  // null: every tile is full; else the first run of each part, `splits` places a list, then those behind them
+  const i32* parts;        // of each list, at least 1
+  index batch_lists, head_lists;  // lists from one batch or key head to the next; 0 where they share
+  i32 splits, chunk, row_tiles;   // chunk: tiles a part, without lists
+  i32 padding;
+  float* partials;         // of each block rows * Dv sums, then a maximum and a sum for each row
+};
+
+// The parts of a pair's list.
+__device__ inline i32 parts_of(const decode_parameters& a, index b, index g) {
+  if (a.runs != nullptr) return a.parts[b * a.batch_lists + g * a.head_lists];
+  const i32 tiles = i32(tiles_of(a.p.keys));
+  return tiles == 0 ? 1 : (tiles + a.chunk - 1) / a.chunk;
+}
+
+// By which part of the threads keys are shared, and how far copies run ahead.
+template <int D, int Dv, int RowWarps> struct decode_shape {
+  static_assert(RowWarps == 1 || RowWarps == 4, "a warp alone, or the whole block");
+  static constexpr int widest = D > Dv ? D : Dv;
+  static constexpr int rows = mma_rows * RowWarps;
+  static constexpr int key_parts = 4 / RowWarps;                                   // of a step
+  static constexpr int keys = RowWarps == 1 || widest > 192 ? 16 : widest > 128 ? 32 : 64;  // of a step, for each part
+  static constexpr int steps = attention_tile / (keys * key_parts);                // of a tile
+  static constexpr int piece = keys * padded<widest>;                              // elements
+  static constexpr int fitting = (widest > 128 ? 101376 : 71680) / (2 * piece * key_parts);  // three blocks a multiprocessor of sm_90
+  static constexpr int stages = fitting < 8 ? fitting : 8;
+  static constexpr int shared_bytes = stages * piece * key_parts * 2;
+  static constexpr int sum_stride = Dv + 4;
+  static constexpr int block_floats = rows * (Dv + 2);
+  static_assert(stages >= 3, "two pieces on their way");
+  static_assert(key_parts * rows * (sum_stride + 2) * 4 <= shared_bytes, "the warps' sums take the ring's place");
+};
+template <int D, int Dv, int RowWarps> constexpr int decode_shared_bytes = decode_shape<D, Dv, RowWarps>::shared_bytes;
+
+// Lets the kernel that was launched to follow this one start its blocks, and waits for all that the one before has written; sm_90 and newer,
+// where the host launches it so. Elsewhere that kernel starts when this one has ended.
+__device__ inline void let_next_start() {
+  if constexpr (__CUDA_ARCH__ >= 900) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+__device__ inline void wait_for_last() {
+  if constexpr (__CUDA_ARCH__ >= 900) asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+// The steps of a part, in order.
+template <int Steps> struct part_walk {
+  decode_run run;
+  i32 tile;
+  int step = 0;
+  __device__ part_walk(const decode_run& first) : run(first), tile(first.first) {}
+  __device__ bool is_done() const { return tile >= run.last; }
+  __device__ void advance(const decode_run* runs) {
+    if (++step < Steps) return;
+    step = 0;
+    if (++tile < run.last || run.next == 0) return;
+    run = runs[run.next], tile = run.first;
+  }
+};
+
+// What a thread's two packed rows, lane / 4 and lane / 4 + 8 of its warp's, stand for.
+struct packed_rows {
+  i32 q[2], h[2];
+  bool exists[2];
+  __device__ packed_rows(const attention_parameters& p, index g, i32 first) {
+    const i32 group = i32(p.heads / p.key_heads), end = i32(p.queries) * group;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const i32 row = first + i32(threadIdx.x % 32) / 4 + half * 8, inside = row < end ? row : end - 1;
+      exists[half] = row < end, q[half] = inside / group, h[half] = i32(g) * group + inside % group;
+    }
+  }
+};
+
+// The A operands of a warp's 16 packed rows, 16 columns at a time. In registers throughout, unless the heads are wide: then they come from the L1
+// whenever they are used.
+template <int D, class T> struct packed_queries {
+  static constexpr bool stay = D <= 128;
+  const T* row[2];
+  u32 held[stay ? D / 16 : 1][4];
+  __device__ packed_queries(const attention_parameters& p, index b, const packed_rows& rows) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) row[half] = rows.exists[half] ? head_data<const T>(p.Q, b, rows.h[half]) + rows.q[half] * p.Q.row_stride : nullptr;
+    if constexpr (stay)
+#pragma unroll
+      for (int k = 0; k < D / 16; ++k) load(held[k], p, k);
+  }
+  __device__ void get(u32 (&a)[4], const attention_parameters& p, int k) const {
+    if constexpr (stay) a[0] = held[k][0], a[1] = held[k][1], a[2] = held[k][2], a[3] = held[k][3];
+    else load(a, p, k);
+  }
+  __device__ void load(u32 (&a)[4], const attention_parameters& p, int k) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int half = i % 2, column = k * 16 + i / 2 * 8 + threadIdx.x % 4 * 2;
+      u32 bits = 0;
+      if (row[half] != nullptr && column < p.head_dim) {
+        if (p.Q.vectors) {
+          bits = *reinterpret_cast<const u32*>(row[half] + column);
+        } else {
+          bits = row[half][column * p.Q.column_stride].bits;
+          if (column + 1 < p.head_dim) bits |= u32(row[half][(column + 1) * p.Q.column_stride].bits) << 16;
+        }
+      }
+      a[i] = bits;
+    }
+  }
+};
+
+// Which of a thread's pairs are visible, a bit each: bit 4n + e for s[n][e]. ByHead: the mask reads h, which the rows of a warp differ in.
+template <int N, bool ByHead, class Mask>
+__device__ inline u32 packed_visible(const attention_parameters& p, const Mask& mask, index b, index g, i32 first_row, index first_key, bool full) {
+  if (full && first_key + N * 8 <= p.keys) return 0xffffffffu;
+  const packed_rows rows(p, g, first_row);
+  const auto upper_head = mask.head(b, rows.h[0]), lower_head = mask.head(b, rows.h[1]);
+  const auto upper = mask.row(b, rows.h[0], rows.q[0], upper_head), lower = mask.row(b, rows.h[1], rows.q[1], lower_head);
+  u32 bits = 0;
+#pragma unroll 1
+  for (int i = 0; i < N * 2; ++i) {
+    const index key = first_key + i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2;
+    const int bit = i / 2 * 4 + i % 2;
+    if (key >= p.keys) break;
+    if (full) {
+      bits |= 5u << bit;
+      continue;
+    }
+    const auto column = mask.column(b, rows.h[0], key, upper_head);
+    if (mask.keep(b, rows.h[0], rows.q[0], key, upper_head, upper, column)) bits |= 1u << bit;
+    if constexpr (ByHead) {
+      if (mask.keep(b, rows.h[1], rows.q[1], key, lower_head, lower, mask.column(b, rows.h[1], key, lower_head))) bits |= 4u << bit;
+    } else {
+      if (mask.keep(b, rows.h[1], rows.q[1], key, lower_head, lower, column)) bits |= 4u << bit;
+    }
+  }
+  return bits;
+}
+
+// Weighted sums of values of one row, four columns of them a lane, then those 128 further on; the sum of the weights is `total`, and their
+// unit 2 ^ largest. All threads of a warp.
+template <int Dv> struct row_sums {
+  static constexpr int quads = (Dv + 127) / 128;
+  float4 sum[quads];
+  float largest, total;
+  __device__ row_sums() : largest(-infinity()), total(0) {
+#pragma unroll
+    for (int i = 0; i < quads; ++i) sum[i] = {0, 0, 0, 0};
+  }
+  static __device__ int column(int i) { return i * 128 + i32(threadIdx.x % 32) * 4; }
+  static __device__ bool is_column(int i) { return Dv % 128 == 0 || column(i) < Dv; }
+  __device__ void add(int i, float weight, const float4& x) { sum[i].x += weight * x.x, sum[i].y += weight * x.y, sum[i].z += weight * x.z, sum[i].w += weight * x.w; }
+
+  // Adds the first `count` of Most parts: `place(k)` and `statistics(k)` say where part k has its sums, and its maximum and sum of weights. All loads
+  // are on their way before the first is used.
+  template <int Most, class Place, class Statistics> __device__ void add_parts(int count, const Place& place, const Statistics& statistics) {
+    float2 own[Most];
+    float4 x[Most][quads];
+    float top = largest;
+#pragma unroll
+    for (int k = 0; k < Most; ++k) {
+      own[k] = {-infinity(), 0};
+      if (k < count) own[k] = *statistics(k);
+#pragma unroll
+      for (int i = 0; i < quads; ++i) {
+        x[k][i] = {0, 0, 0, 0};
+        if (k < count && is_column(i)) x[k][i] = *reinterpret_cast<const float4*>(place(k) + column(i));
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < Most; ++k) top = fmax(top, own[k].x);
+    const float base = top == -infinity() ? 0.0f : top, rescale = power_of_2(largest - base);
+    largest = top, total *= rescale;
+#pragma unroll
+    for (int i = 0; i < quads; ++i) sum[i].x *= rescale, sum[i].y *= rescale, sum[i].z *= rescale, sum[i].w *= rescale;
+#pragma unroll
+    for (int k = 0; k < Most; ++k) {
+      const float weight = power_of_2(own[k].x - base);
+      total += weight * own[k].y;
+#pragma unroll
+      for (int i = 0; i < quads; ++i) add(i, weight, x[k][i]);
+    }
+  }
+
+  __device__ void put(float* to, float2* statistics) const {
+#pragma unroll
+    for (int i = 0; i < quads; ++i)
+      if (is_column(i)) *reinterpret_cast<float4*>(to + column(i)) = sum[i];
+    if (threadIdx.x % 32 == 0) *statistics = {largest, total};
+  }
+
+  // out and lse of a row.
+  template <class T> __device__ void store(const attention_parameters& p, index b, index h, index q) const {
+    const row_result<float> result(p, h, total, total == 0 ? -infinity() : largest * ln_2 + real_log(total));
+    if (threadIdx.x % 32 == 0) static_cast<float*>(p.lse)[(b * p.heads + h) * p.queries + q] = result.lse;
+    T* to = head_data<T>(p.out, b, h) + q * p.out.row_stride;
+#pragma unroll
+    for (int i = 0; i < quads; ++i) {
+      const int first = column(i);
+      const float x[4] = {sum[i].x * result.factor, sum[i].y * result.factor, sum[i].z * result.factor, sum[i].w * result.factor};
+      if (first >= p.value_dim) continue;
+      if (p.out.vectors) {
+        *reinterpret_cast<uint2*>(to + first) = {storage<T>::pair(x[0], x[1]), storage<T>::pair(x[2], x[3])};
+      } else {
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+          if (first + c < p.value_dim) to[(first + c) * p.out.column_stride] = storage<T>::from(x[c]);
+      }
+    }
+  }
+};
+
+template <class T, int D, int Dv, int RowWarps, bool ByHead, class Mask, class Score>
+__device__ inline void attention_decode(const decode_parameters& a, const Mask& mask, const Score& score) {
+  using shape = decode_shape<D, Dv, RowWarps>;
+  constexpr int key_tiles = shape::keys / 8, value_tiles = Dv / 8, stages = shape::stages, group_threads = 32 * RowWarps;
+  extern __shared__ uint4 shared[];
+  const attention_parameters& p = a.p;
+  const i32 row_tile = i32(blockIdx.x) % a.row_tiles, split = i32(blockIdx.x) / a.row_tiles % a.splits, pair = i32(blockIdx.x) / a.row_tiles / a.splits;
+  const index b = pair / p.key_heads, g = pair % p.key_heads;
+  const i32 first_row = row_tile * shape::rows, rows_left = i32(p.queries * (p.heads / p.key_heads)) - first_row, rows = rows_left < shape::rows ? rows_left : shape::rows;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row_warp = warp % RowWarps, key_part = warp / RowWarps;
+
+  if (a.splits > 1) let_next_start();  // the merge; what comes behind it should find the multiprocessors free, or it spreads over few of them
+
+  // ---- which tiles
+  decode_run first_run;
+  if (a.runs == nullptr) {
+    const i32 tiles = i32(tiles_of(p.keys)), first = split * a.chunk;
+    first_run = {first, first + a.chunk < tiles ? first + a.chunk : tiles, 1, 0};
+  } else {
+    first_run = a.runs[(b * a.batch_lists + g * a.head_lists) * a.splits + split];
+  }
+  wait_for_last();
+  if (split > 0 && first_run.first >= first_run.last) return;  // the pair has fewer parts
+
+  const i32 warp_row = first_row + row_warp * mma_rows;
+  const bool has_rows = row_warp * mma_rows < rows;  // of all threads of the warp
+  const packed_queries<D, T> queries(p, b, packed_rows(p, g, warp_row));
+  const float scale = Score::identity ? float(p.scale) * log2_e : float(p.scale);
+  float O[value_tiles][4] = {}, s[key_tiles][4];
+  float largest[2] = {-infinity(), -infinity()}, total[2] = {0, 0};  // of rows lane / 4 and lane / 4 + 8
+
+  // Pieces, the keys and the values of a step by turns: piece i + stages - 1 is on its way while piece i is used. One loop, so that there is
+  // one copy of each of its parts in the kernel.
+  T* const ring = reinterpret_cast<T*>(shared) + key_part * stages * shape::piece;
+  const T *K = head_data<const T>(p.K, b, g), *V = head_data<const T>(p.V, b, g);
+  const int group_thread = int(threadIdx.x) % group_threads;
+  part_walk<shape::steps> ahead(first_run), at(first_run);
+  const auto key_of = [&](const part_walk<shape::steps>& walk) { return index(walk.tile) * attention_tile + (walk.step * shape::key_parts + key_part) * shape::keys; };
+  int filled = 0, used = 0;  // slots of the ring
+  bool fills_values = false, uses_values = false;
+#pragma unroll 1
+  for (int i = 1 - stages; !at.is_done(); ++i) {
+    if (i >= 0) {
+      wait_copies<stages - 2>();
+      if constexpr (RowWarps == 1) __syncwarp();  // what the others have copied is there, and all have used the piece before
+      else __syncthreads();
+    }
+    if (!ahead.is_done()) {
+      T* const slot = ring + filled * shape::piece;
+      if (fills_values) {
+        copy_rows<shape::keys, Dv, group_threads>(slot, p.V, V, key_of(ahead), p.keys, p.value_dim, group_thread);
+        ahead.advance(a.runs);
+      } else {
+        copy_rows<shape::keys, D, group_threads>(slot, p.K, K, key_of(ahead), p.keys, p.head_dim, group_thread);
+      }
+      fills_values = !fills_values;
+    }
+    filled = filled + 1 == stages ? 0 : filled + 1;
+    end_copies();
+)cuh"
+     R"cuh(    if (i < 0) continue;
+
+    const T* const piece = ring + used * shape::piece;
+    used = used + 1 == stages ? 0 : used + 1;
+    uses_values = !uses_values;
+    if (!uses_values) {
+      if (has_rows) multiply_columns<Dv>(O, s, piece, 0, 0);
+      at.advance(a.runs);
+      continue;
+    }
+    if (!has_rows) continue;
+    const index first_key = key_of(at);
+#pragma unroll
+    for (int n = 0; n < key_tiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[n][e] = 0;
+#pragma unroll(packed_queries<D, T>::stay ? D / 16 : 2)
+    for (int k = 0; k < D / 16; ++k) {
+      u32 rows_of_queries[4];
+      queries.get(rows_of_queries, p, k);
+#pragma unroll
+      for (int n = 0; n < key_tiles; n += 2) {
+        u32 keys[4];
+        load_b<D>(keys, piece, n * 8, k * 16);
+        multiply_add<T>(s[n], rows_of_queries, keys[0], keys[1]);
+        multiply_add<T>(s[n + 1], rows_of_queries, keys[2], keys[3]);
+      }
+    }
+    const u32 visible = packed_visible<key_tiles, ByHead>(p, mask, b, g, warp_row, first_key, at.run.full != 0);
+#pragma unroll
+    for (int n = 0; n < key_tiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float y = s[n][e] * scale;
+        if constexpr (!Score::identity) {
+          const packed_rows packed(p, g, warp_row);
+          y = score.value(b, packed.h[e / 2], packed.q[e / 2], first_key + n * 8 + lane % 4 * 2 + e % 2, y) * log2_e;
+        }
+        s[n][e] = (visible >> (4 * n + e) & 1u) != 0 ? y : -infinity();
+      }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float row_largest = largest[half];
+#pragma unroll
+      for (int n = 0; n < key_tiles; ++n) row_largest = fmax(row_largest, fmax(s[n][2 * half], s[n][2 * half + 1]));
+      row_largest = quad_max(row_largest);
+      const float base = row_largest == -infinity() ? 0.0f : row_largest;  // keeps exp2(-inf - -inf) from being NaN
+      const float rescale = power_of_2(largest[half] - base);
+      largest[half] = row_largest;
+      float sum = 0;
+#pragma unroll
+      for (int n = 0; n < key_tiles; ++n)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e) sum += s[n][e] = power_of_2(s[n][e] - base);
+      total[half] = total[half] * rescale + sum;
+#pragma unroll
+      for (int m = 0; m < value_tiles; ++m) O[m][2 * half] *= rescale, O[m][2 * half + 1] *= rescale;
+    }
+  }
+
+  // ---- what the warps have of each row, in the ring's place
+  const bool is_whole = parts_of(a, b, g) == 1;
+  wait_copies<0>();
+  __syncthreads();
+  float* const sums = reinterpret_cast<float*>(shared);
+  float2* const statistics = reinterpret_cast<float2*>(sums + shape::key_parts * shape::rows * shape::sum_stride);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int place = key_part * shape::rows + row_warp * mma_rows + lane / 4 + half * 8;
+    const float sum = quad_sum(total[half]);
+    if (row_warp * mma_rows + lane / 4 + half * 8 >= rows) continue;
+    if (lane % 4 == 0) statistics[place] = {largest[half], sum};
+#pragma unroll
+    for (int m = 0; m < value_tiles; ++m) *reinterpret_cast<float2*>(sums + place * shape::sum_stride + m * 8 + lane % 4 * 2) = {O[m][2 * half], O[m][2 * half + 1]};
+  }
+  __syncthreads();
+  float* const partial = a.partials + index(blockIdx.x) * shape::block_floats;
+#pragma unroll 1
+  for (i32 row = warp; row < rows; row += 4) {
+    row_sums<Dv> whole;
+    whole.template add_parts<shape::key_parts>(
+        shape::key_parts, [&](int k) { return sums + (k * shape::rows + row) * shape::sum_stride; }, [&](int k) { return statistics + k * shape::rows + row; });
+    const i32 group = i32(p.heads / p.key_heads), packed_row = first_row + row;
+    if (is_whole) whole.template store<T>(p, b, g * group + packed_row % group, packed_row / group);
+    else whole.put(partial + row * Dv, reinterpret_cast<float2*>(partial + shape::rows * Dv) + row);
+  }
+}
+
+// Merges the parts of a row, each warp a quarter of them, 8 at a time.
+template <class T, int D, int Dv, int RowWarps> __device__ inline void merge_decode(const decode_parameters& a) {
+  using shape = decode_shape<D, Dv, RowWarps>;
+  __shared__ float sums[4][Dv];
+  __shared__ float2 statistics[4];
+  const attention_parameters& p = a.p;
+  const i32 group = i32(p.heads / p.key_heads), pair_rows = i32(p.queries) * group;
+  const i32 pair = i32(blockIdx.x) / pair_rows, packed_row = i32(blockIdx.x) % pair_rows, row_tile = packed_row / shape::rows, row = packed_row % shape::rows, warp = threadIdx.x / 32;
+  const index b = pair / p.key_heads, g = pair % p.key_heads;
+  const i32 parts = parts_of(a, b, g);
+  if (parts == 1) return;  // it has been stored
+  const float* const first = a.partials + (index(pair) * a.splits * a.row_tiles + row_tile) * shape::block_floats;
+  const index step = index(a.row_tiles) * shape::block_floats;
+  wait_for_last();
+  let_next_start();
+  row_sums<Dv> whole;
+  constexpr int at_once = Dv > 128 ? 4 : 8;
+#pragma unroll 1
+  for (i32 part = warp; part < parts; part += 4 * at_once)
+    whole.template add_parts<at_once>(
+        (parts - part + 3) / 4, [&](int k) { return first + (part + 4 * k) * step + row * Dv; },
+        [&](int k) { return reinterpret_cast<const float2*>(first + (part + 4 * k) * step + shape::rows * Dv) + row; });
+  whole.put(sums[warp], statistics + warp);
+  __syncthreads();
+  if (warp != 0) return;
+  row_sums<Dv> merged;
+  merged.template add_parts<4>(4, [&](int k) { return sums[k]; }, [&](int k) { return statistics + k; });
+  merged.template store<T>(p, b, g * group + packed_row % group, packed_row / group);
+}
+
+}  // namespace samite
+)cuh"},
     {"attention_mma.cuh",
      R"cuh(// attention_mma.cuh: attention of bf16 and f16 tensors on mma.sync m16n8k16, forward and backward, for sm_80 and newer.
 //
 // D and Dv are the head dims padded to a multiple of 16 (of 32 where either passes 128), at most 256; the padding is zeros in
 // shared memory. Scores, softmax and sums are fp32; P and dS are rounded to the tensors' type before they multiply.
-//   forward  one block of 128 threads for 64 queries, a warp for 16; K and V tiles of 64 keys; online softmax in powers of 2
+//   forward  one block of 128 threads for 128 queries, a warp for 32 (64 and 16 past head dims of 128 and with score functions); K and V
+//            tiles of 64 keys, copied while others are used; online softmax in powers of 2
 //   dQ       the same blocks; 64 keys a step (32 where a head dim passes 96, 16 past 192)
 //   dK, dV   one block of 128 threads for 64 keys (32 where a head dim passes 128: there pairs of warps share 16 keys and
 //            keep half of the columns each); walks the query heads of the group, 32 queries a step. No atomics.
 // Dynamic shared memory: see *_shared_bytes; at most 101376 bytes, which every served device has.
 // source  Dao 2023, arXiv:2307.08691, algorithms 1 and 2; the dK/dV and dQ split into two kernels is for determinism
 #pragma once
-#include "attention.cuh"
-#include "mma.cuh"
+#include "attention_copies.cuh"
 
 namespace samite {
 
@@ -372,79 +873,132 @@ __device__ inline void store_rows(const float (&x)[M][4], const attention_tensor
 
 // ---- forward ------------------------------------------------------------------------------------------------------------
 
-template <int D, int Dv> constexpr int forward_shared_bytes = (2 * attention_tile * padded<D> + attention_tile * padded<Dv>) * 2;
+// Blocks of rows and tiles of keys. Warps with two parts of 16 rows read K and V once for both. A score function takes the registers of the second part.
+template <int D, int Dv, bool Scored> struct forward_shape {
+  static constexpr int largest = D > Dv ? D : Dv;
+  static constexpr int parts = largest > 128 || Scored ? 1 : 2;
+  static constexpr int rows = 4 * mma_rows * parts;
+  static constexpr int key_stages = largest <= 128 ? 2 : 1;  // tiles of K in shared memory
+  static constexpr int shared_bytes = (rows * padded<D> + attention_tile * (key_stages * padded<D> + padded<Dv>)) * 2;
+};
 
 template <class T, int D, int Dv, class Mask, class Score>
 __device__ inline void attention_forward(const attention_parameters& p, const Mask& mask, const Score& score) {
-  constexpr int key_tiles = attention_tile / 8, value_tiles = Dv / 8;
+  using shape = forward_shape<D, Dv, !Score::identity>;
+  constexpr int key_tiles = attention_tile / 8, value_tiles = Dv / 8, parts = shape::parts;
   extern __shared__ uint4 shared[];
   T* Qs = reinterpret_cast<T*>(shared);
-  T* Ks = Qs + attention_tile * padded<D>;
-  T* Vs = Ks + attention_tile * padded<D>;
-  const block_place at(tiles_of(p.queries), p.heads);
-  const index b = at.b, h = at.h, g = h / (p.heads / p.key_heads), first_query = at.tile * attention_tile;
-  const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * mma_rows;
+  T* Vs = Qs + shape::rows * padded<D>;
+  T* Ks = Vs + attention_tile * padded<Dv>;
+  const block_place at((p.queries + shape::rows - 1) / shape::rows, p.heads);
+  const i32 b = i32(at.b), h = i32(at.h), g = i32(at.h / (p.heads / p.key_heads)), query_tile = i32(at.tile);  // fewer registers
+  const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * mma_rows * parts;
   const T *K = head_data<const T>(p.K, b, g), *V = head_data<const T>(p.V, b, g);
-  const float scale = Score::identity ? float(p.scale) * log2_e : float(p.scale);
-
-  load_rows<attention_tile, D, padded<D>, mma_threads>(Qs, p.Q, head_data<const T>(p.Q, b, h), first_query, p.queries, p.head_dim);
-  float O[value_tiles][4] = {};
-  float largest[2] = {-infinity(), -infinity()}, total[2] = {0, 0};  // of rows lane / 4 and lane / 4 + 8
-
-  walk_tiles(p.lists, b, h, at.tile, tiles_of(p.keys), [&](index tile, bool full) {
-    const index first_key = tile * attention_tile;
-    __syncthreads();  // the tile before has been used
-    load_rows<attention_tile, D, padded<D>, mma_threads>(Ks, p.K, K, first_key, p.keys, p.head_dim);
-    load_rows<attention_tile, Dv, padded<Dv>, mma_threads>(Vs, p.V, V, first_key, p.keys, p.value_dim);
+  const float scale = Score::identity ? ::fabsf(float(p.scale)) * log2_e : 1.0f;  // values of a score function come in powers of 2
+  tile_walk walk(p.lists, b, h, query_tile, tiles_of(p.keys));
+  const auto copy_keys = [&](int stage) {
+    if (!walk.is_done()) copy_rows<attention_tile, D, mma_threads>(Ks + stage * (attention_tile * padded<D>), p.K, K, index(walk.tile) * attention_tile, p.keys, p.head_dim, thread_anew());
+    end_copies();
+  };
+  copy_rows<shape::rows, D, mma_threads>(Qs, p.Q, head_data<const T>(p.Q, b, h), index(query_tile) * shape::rows, p.queries, p.head_dim, threadIdx.x);
+  copy_keys(0);
+  if (Score::identity && p.scale < 0) {  // -Q meets -scale, so that the largest product is the largest score
+    wait_copies<0>();
     __syncthreads();
+#pragma unroll 1
+    for (int i = threadIdx.x; i < shape::rows * padded<D> / 2; i += mma_threads) reinterpret_cast<u32*>(shared)[i] ^= 0x80008000u;
+  }
+  float O[parts][value_tiles][4] = {};
+  float base[parts][2], total[parts][2];  // of rows lane / 4 and lane / 4 + 8: what is subtracted from their scores, and their sums
+#pragma unroll
+  for (int r = 0; r < parts; ++r) base[r][0] = base[r][1] = -infinity(), total[r][0] = total[r][1] = 0;
 
-    float s[key_tiles][4] = {};
-    multiply_rows<D>(s, Qs, warp_row, Ks, 0);
-    const u32 visible = visible_pairs<key_tiles, false>(p, mask, b, h, first_query + warp_row, first_key, full);
+  int stage = 0;
+#pragma unroll 1
+  while (!walk.is_done()) {
+    const index first_query = index(query_tile) * shape::rows + warp_row, first_key = index(walk.tile) * attention_tile;
+    const bool full = walk.full;
+    wait_copies<0>();
+    __syncthreads();  // the keys are there, and the values before have been used
+    copy_rows<attention_tile, Dv, mma_threads>(Vs, p.V, V, first_key, p.keys, p.value_dim, thread_anew());
+    end_copies();
+    walk.advance();
+    if constexpr (shape::key_stages == 2) copy_keys(stage ^ 1);
+    u32 visible[parts];  // before there are scores, which take the registers
 #pragma unroll
-    for (int n = 0; n < key_tiles; ++n)
+    for (int r = 0; r < parts; ++r) visible[r] = visible_pairs<key_tiles, false>(p, mask, b, h, first_query + mma_rows * r, first_key, full);
+    float s[parts][key_tiles][4] = {};
+    u32 weights[parts][key_tiles][2];
+    multiply_rows<D>(s, Qs, warp_row, Ks + stage * (attention_tile * padded<D>));
+    if constexpr (shape::key_stages == 1) {
+      wait_copies<0>();
+      __syncthreads();  // the values are there, and the keys have been used
+      copy_keys(0);
+    }
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float y = s[n][e] * scale;
-        if constexpr (!Score::identity) {
-          const pair_place at_pair(first_query + warp_row, first_key, n, e);
-          y = score.value(b, h, at_pair.row, at_pair.column, y) * log2_e;
+    for (int r = 0; r < parts; ++r) {
+      if constexpr (!Score::identity) {
+#pragma unroll
+        for (int i = 0; i < 4 * key_tiles; ++i) {
+          const pair_place pair(first_query + mma_rows * r, first_key, i / 4, i % 4);
+          s[r][i / 4][i % 4] = score.value(b, h, pair.row, pair.column, s[r][i / 4][i % 4] * float(p.scale)) * log2_e;
         }
-        s[n][e] = (visible >> (4 * n + e) & 1u) != 0 ? y : -infinity();
       }
-
+      if (visible[r] != 0xffffffffu) {
+#pragma unroll
+        for (int i = 0; i < 4 * key_tiles; ++i)
+          if ((visible[r] >> i & 1u) == 0) s[r][i / 4][i % 4] = -infinity();
+      }
+      float rescale[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int e = 2 * half;
+        float top = -infinity();
+#pragma unroll
+        for (int n = 0; n < key_tiles; ++n) top = ::fmaxf(top, ::fmaxf(s[r][n][e], s[r][n][e + 1]));
+        top = quad_max(top) * scale;
+        // The base follows the maximum only where that grows by much, since sums and values then change their unit: weights stay below 2^8.
+        rescale[half] = 1;
+        if (top > base[r][half] + 8) rescale[half] = power_of_2(base[r][half] - top), base[r][half] = top;
+        const float shift = base[r][half] == -infinity() ? 0.0f : base[r][half];  // no key seen yet: keeps -inf - -inf from being NaN
+        float sum = 0;
+#pragma unroll
+        for (int n = 0; n < key_tiles; ++n) {
+          s[r][n][e] = power_of_2(s[r][n][e] * scale - shift), s[r][n][e + 1] = power_of_2(s[r][n][e + 1] * scale - shift);
+          sum += s[r][n][e], sum += s[r][n][e + 1];
+          weights[r][n][half] = storage<T>::pair(s[r][n][e], s[r][n][e + 1]);
+        }
+        total[r][half] = total[r][half] * rescale[half] + sum;
+      }
+      if (__any_sync(0xffffffffu, rescale[0] != 1 || rescale[1] != 1)) {
+#pragma unroll
+        for (int m = 0; m < value_tiles; ++m)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) O[r][m][e] *= rescale[e / 2];
+      }
+    }
+    if constexpr (shape::key_stages == 2) {
+      wait_copies<1>();
+      __syncthreads();  // the values are there
+      stage ^= 1;
+    }
+    multiply_columns<Dv>(O, weights, Vs);
+  }
+  wait_copies<0>();
+#pragma unroll
+  for (int r = 0; r < parts; ++r) {
+    const index first_row = index(query_tile) * shape::rows + warp_row + mma_rows * r;
+    float factor[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float row_largest = largest[half];
-#pragma unroll
-      for (int n = 0; n < key_tiles; ++n) row_largest = fmax(row_largest, fmax(s[n][2 * half], s[n][2 * half + 1]));
-      row_largest = quad_max(row_largest);
-      // While no key is visible the maximum is -inf; 0 in its place keeps exp2(-inf - -inf) from being NaN.
-      const float base = row_largest == -infinity() ? 0.0f : row_largest;
-      const float rescale = exp2f(largest[half] - base);
-      largest[half] = row_largest;
-      float sum = 0;
-#pragma unroll
-      for (int n = 0; n < key_tiles; ++n)
-#pragma unroll
-        for (int e = 2 * half; e < 2 * half + 2; ++e) sum += s[n][e] = exp2f(s[n][e] - base);
-      total[half] = total[half] * rescale + sum;
-#pragma unroll
-      for (int m = 0; m < value_tiles; ++m) O[m][2 * half] *= rescale, O[m][2 * half + 1] *= rescale;
+      const float sum = quad_sum(total[r][half]);
+      const row_result<float> row(p, h, sum, sum == 0 ? -infinity() : base[r][half] * ln_2 + real_log(sum));
+      factor[half] = row.factor;
+      const index q = first_row + lane / 4 + half * 8;
+      if (q < p.queries && lane % 4 == 0) static_cast<float*>(p.lse)[(b * p.heads + h) * p.queries + q] = row.lse;
     }
-    multiply_columns<Dv>(O, s, Vs, 0, 0);
-  });
-
-  float factor[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float sum = quad_sum(total[half]);
-    const row_result<float> row(p, h, sum, sum == 0 ? -infinity() : largest[half] * ln_2 + real_log(sum));
-    factor[half] = row.factor;
-    const index q = first_query + warp_row + lane / 4 + half * 8;
-    if (q < p.queries && lane % 4 == 0) static_cast<float*>(p.lse)[(b * p.heads + h) * p.queries + q] = row.lse;
+    store_rows(O[r], p.out, head_data<T>(p.out, b, h), first_row, p.queries, 0, p.value_dim, factor[0], factor[1]);
   }
-  store_rows(O, p.out, head_data<T>(p.out, b, h), first_query + warp_row, p.queries, 0, p.value_dim, factor[0], factor[1]);
 }
 
 // ---- backward: dQ -------------------------------------------------------------------------------------------------------
@@ -465,7 +1019,8 @@ __device__ inline void attention_query_gradient(const attention_parameters& p, c
   const T *K = head_data<const T>(p.K, b, g), *V = head_data<const T>(p.V, b, g);
   const float scale = Score::identity ? float(p.scale) * log2_e : float(p.scale);
 
-  load_rows<attention_tile, D, padded<D>, mma_threads>(Qs, p.Q, head_data<const T>(p.Q, b, h), first_query, p.queries, p.head_dim);
+)cuh"
+     R"cuh(  load_rows<attention_tile, D, padded<D>, mma_threads>(Qs, p.Q, head_data<const T>(p.Q, b, h), first_query, p.queries, p.head_dim);
   load_rows<attention_tile, Dv, padded<Dv>, mma_threads>(dOs, p.d_out, head_data<const T>(p.d_out, b, h), first_query, p.queries, p.value_dim);
   float lse[2], delta[2];
 #pragma unroll
@@ -518,8 +1073,7 @@ __device__ inline void attention_query_gradient(const attention_parameters& p, c
 // ---- backward: dK, dV -----------------------------------------------------------------------------------------------------
 
 template <int D, int Dv> constexpr int key_gradient_shared_bytes =
-)cuh"
-     R"cuh(    (mma_shape<D, Dv>::key_tile + mma_shape<D, Dv>::query_step) * (padded<D> + padded<Dv>) * 2;
+    (mma_shape<D, Dv>::key_tile + mma_shape<D, Dv>::query_step) * (padded<D> + padded<Dv>) * 2;
 
 template <class T, int D, int Dv, class Mask, class Score>
 __device__ inline void attention_key_gradient(const attention_parameters& p, const Mask& mask, const Score& score) {
@@ -879,20 +1433,21 @@ __device__ inline void attention_key_gradient_real(const attention_parameters& p
 // without a pause. The others own 64 queries each: while the tensor cores multiply P V of one tile and Q K^T of the next, the softmax
 // of the tile between runs. Which tiles are visited, and which of their pairs are kept, is data: lists of runs, and for undecided
 // tiles one bit a pair in the order of the accumulators ("bit tiles"), which attention_bits fills once for a mask. The kernel does not
-// depend on the mask.
+// depend on the mask. A score function is compiled into it and works on the accumulators (score_tile.cuh).
 // Dynamic shared memory: sm90_shared_bytes.
 // source  Shah et al. 2024, arXiv:2407.08608, sections 3.1 and 3.2
 #pragma once
 #include "attention.cuh"
 #include "attention_bits.cuh"
 #include "hopper.cuh"
+#include "score_tile.cuh"
 
 namespace samite {
 
-// Head dims padded to multiples of 64.
-template <int D, int Dv> struct sm90_shape {
+// Head dims padded to multiples of 64. Some score functions leave too few registers for three warpgroups that compute.
+template <int D, int Dv, bool Full = false> struct sm90_shape {
   static constexpr int widest = D > Dv ? D : Dv;
-  static constexpr int groups = widest > 64 ? 2 : 3;    // warpgroups that compute
+  static constexpr int groups = widest > 64 || Full ? 2 : 3;
   static constexpr int rows = 64 * groups, threads = 128 * (groups + 1);
   static constexpr int keys = widest > 128 ? 64 : 128;  // a tile
   static constexpr int buffers = widest > 128 ? 1 : 2;  // of Q
@@ -900,8 +1455,8 @@ template <int D, int Dv> struct sm90_shape {
   static constexpr int loader_registers = groups == 3 ? 32 : 40, registers = groups == 3 ? 160 : 232;
   static constexpr int query_bytes = rows * widest * 2, key_bytes = keys * D * 2, value_bytes = keys * Dv * 2;
 };
-template <int D, int Dv> constexpr int sm90_shared_bytes =
-    1024 + sm90_shape<D, Dv>::buffers * sm90_shape<D, Dv>::query_bytes + 2 * (sm90_shape<D, Dv>::key_bytes + sm90_shape<D, Dv>::value_bytes) + 256;
+template <int D, int Dv, bool Full = false> constexpr int sm90_shared_bytes =
+    1024 + sm90_shape<D, Dv, Full>::buffers * sm90_shape<D, Dv, Full>::query_bytes + 2 * (sm90_shape<D, Dv, Full>::key_bytes + sm90_shape<D, Dv, Full>::value_bytes) + 256;
 
 struct sm90_lists {
   const tile_run* runs;
@@ -936,6 +1491,9 @@ __device__ inline u32 columns_below(i32 limit) {
   return count >= 32 ? ~0u : (1u << count) - 1;
 }
 
+// Whether the pair of accumulator i has its bit.
+__device__ inline bool is_kept(uint2 bits, int i) { return ((i % 4 / 2 == 0 ? bits.x : bits.y) >> (i / 4 * 2 + i % 2) & 1u) != 0; }
+
 // Puts -infinity where a pair's bit is 0: x of the thread's first row, y of its second.
 template <int N> __device__ inline void hide_pairs(float (&scores)[N], uint2 bits) {
 #pragma unroll
@@ -947,8 +1505,8 @@ template <int N> __device__ inline void hide_pairs(float (&scores)[N], uint2 bit
     }
 }
 
-template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(const sm90_parameters& a) {
-  using shape = sm90_shape<D, Dv>;
+template <class T, int D, int Dv, class Score = no_score> __device__ inline void attention_forward_sm90(const sm90_parameters& a, const Score& score = {}) {
+  using shape = sm90_shape<D, Dv, Score::fills_registers>;
   constexpr int keys = shape::keys, columns = keys / 2, values = Dv / 2;  // accumulators of a thread
   constexpr int query_chunk = shape::rows * 128, key_chunk = keys * 128;
   const attention_parameters& p = a.p;
@@ -1033,7 +1591,7 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
   take_registers<shape::registers>();
   const int part = group - 1, lane = threadIdx.x % 32, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
   const bool first_thread = threadIdx.x % 128 == 0;
-  const float scale = float(p.scale) * log2_e;
+  float scale = float(p.scale) * log2_e;
   const i32 tail = i32(p.keys % keys), last_tile = i32((p.keys - 1) / keys);
   const u64 all_queries = operand(Qs + part * 64 * 128, 16), key = operand(Ks, 16), value = operand(Vs, key_chunk);
   float o[values], s[columns], largest[2], total[2], rescale[2];
@@ -1041,11 +1599,12 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
   u32 stage = 0, parity = 0, value_stage = 0, value_parity = 0, buffer = 0, buffer_parity = 0;
   i32 key_tile, bit_tile;
   u64 query;
+  scored_rows<Score> rows;
 
   const auto scores = [&]() __attribute__((always_inline)) {
 #pragma unroll
     for (int k = 0; k < D / 16; ++k)
-      warpgroup_product<T, keys>::product(s, query + (k / 4 * query_chunk + k % 4 * 32) / 16, key + (stage * shape::key_bytes + k / 4 * key_chunk + k % 4 * 32) / 16, k != 0);
+      warpgroup_product<T, keys>::product(s, query + (k / 4 * query_chunk + k % 4 * 32) / 16, key + (stage * shape::key_bytes + k / 4 * key_chunk + k % 4 * 32) / 16, Score::begins || k != 0);
     products_commit();
   };
   const auto weighted = [&]() __attribute__((always_inline)) {
@@ -1061,10 +1620,22 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
     const int2 tile = load_shared(tile_of + 8 * stage);
     key_tile = tile.x, bit_tile = tile.y;
   };
-  const auto hide = [&]() __attribute__((always_inline)) {
+  const auto begin_scores = [&]() __attribute__((always_inline)) {
+    if constexpr (Score::begins) score_beginnings(scored_tile<Score>(score, rows, key_tile * keys), s);
+  };
+  const auto apply_score = [&]() __attribute__((always_inline)) {
+    if constexpr (!Score::identity && !Score::begins) {
+      score_values<false>(scored_tile<Score>(score, rows, key_tile * keys), s);
+    }
+  };
+  // Of an undecided tile; asked for before its scores are computed, so that it comes beside them.
+  const auto bits_of_tile = [&]() __attribute__((always_inline)) {
+    uint2 bits = {~0u, ~0u};
+    if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * (2 * shape::rows) + part * 128 + threadIdx.x % 128];
+    return bits;
+  };
+  const auto hide = [&](uint2 bits) __attribute__((always_inline)) {
     if (bit_tile >= 0 || (tail != 0 && key_tile == last_tile)) {
-      uint2 bits = {~0u, ~0u};
-      if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * (2 * shape::rows) + part * 128 + threadIdx.x % 128];
       if (tail != 0 && key_tile == last_tile) {
         const u32 inside = columns_below(tail);
         bits.x &= inside, bits.y &= inside;
@@ -1104,6 +1675,9 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
   const auto visit = [&](bool hides) __attribute__((always_inline)) {
     barrier_wait(key_full + 8 * stage, parity);
     next_tile();
+    uint2 bits = {~0u, ~0u};
+    if (hides) bits = bits_of_tile();
+    begin_scores();
     pin(s);
     products_begin();
     scores();
@@ -1115,7 +1689,8 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
     pin(s);
     if (first_thread) barrier_arrive(key_empty + 8 * stage);
     next_stage(stage, parity);
-    if (hides) hide();
+    apply_score();
+    if (hides) hide(bits);
     softmax();
     products_wait<0>();
     pin(o);
@@ -1130,14 +1705,22 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
     barrier_wait(query_full + 8 * buffer, buffer_parity);
     const int2 work = load_shared(item_of + 16 * buffer);
     const i32 item = work.x, tiles = work.y, first_query = load_shared(item_of + 16 * buffer + 8).x * shape::rows + part * 64, hiding = load_shared(item_of + 16 * buffer + 8).y;
-    if (item < 0) break;
+)cuh"
+     R"cuh(    if (item < 0) break;
     query = all_queries + buffer * (shape::query_bytes / 16);
     largest[0] = largest[1] = -infinity(), total[0] = total[1] = 0;
 #pragma unroll
     for (int i = 0; i < values; ++i) o[i] = 0;
+    if constexpr (!Score::identity) {
+      const item_place at(a, item, query_tiles);
+      rows.begin(score, at.b, at.h, float(p.scale), first_query + row_low);
+      scale = score.scale_of(rows.head);
+    }
     if (tiles > 0) {
       barrier_wait(key_full + 8 * stage, parity);
       next_tile();
+      const uint2 bits = bits_of_tile();
+      begin_scores();
       pin(s);
       products_begin();
       scores();
@@ -1145,7 +1728,8 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
       pin(s);
       if (first_thread) barrier_arrive(key_empty + 8 * stage);
       next_stage(stage, parity);
-      hide();
+      apply_score();
+      hide(bits);
       softmax();
       pack();
       i32 visited = 1;
@@ -1163,15 +1747,16 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
 
     // O goes over this warpgroup's rows of Q, in chunks of 64 columns as Q is, then in whole rows to global memory.
     const item_place at(a, item, query_tiles);  // once more, or registers run out
-)cuh"
-     R"cuh(    const u32 staged = Qs + buffer * shape::query_bytes + part * 64 * 128;
+    const u32 staged = Qs + buffer * shape::query_bytes + part * 64 * 128;
     float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float sum = total[r];
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
-      const row_result<float> result(p, at.h, sum, sum == 0 ? -infinity() : largest[r] * float(p.scale) + real_log(sum));
+      float log_sum = sum == 0 ? -infinity() : largest[r] * (Score::identity ? float(p.scale) : scale * ln_2) + real_log(sum);
+      if constexpr (!Score::identity) log_sum += score.offset_of(rows.head) * ln_2;
+      const row_result<float> result(p, at.h, sum, log_sum);
       factor[r] = result.factor;
       const index q = first_query + row_low + r * 8;
       if (q < p.queries && lane % 4 == 0) static_cast<float*>(p.lse)[(index(at.b) * p.heads + at.h) * p.queries + q] = result.lse;
@@ -1207,12 +1792,13 @@ template <class T, int D, int Dv> __device__ inline void attention_forward_sm90(
 }  // namespace samite
 )cuh"},
     {"attention_sm90_gradient.cuh",
-     R"cuh(// attention_sm90_gradient.cuh: gradients of attention of bf16 and f16 tensors on sm_90a, heads of at most 256 channels.
+     R"cuh(// attention_sm90_gradient.cuh: gradients of attention of bf16 and f16 tensors on sm_90a, heads of at most 256 channels: what their kernels
+// share, and the passes before and after them.
 //
 //   prepare   row_lse and row_delta, padded to whole tiles
-//   dK, dV    a block of 128 keys of one key head walks the query tiles of its list, over the query heads of the group. One warp loads; two
+//   dK, dV    (attention_sm90_keys.cuh) a block of 128 keys of one key head walks the query tiles of its list, over the query heads of the group. One warp loads; two
 //             warpgroups own 64 keys each and hold S^T, dP^T, dK and dV in registers: P^T and dS^T are register operands as they are.
-//   dQ        a block of 128 queries of one head walks the key tiles of its list: S and dP are computed anew. No atomics: every bit repeats.
+//   dQ        (attention_sm90_queries.cuh) a block of 128 queries of one head walks the key tiles of its list: S and dP are computed anew. No atomics: every bit repeats.
 //   fused     the dK, dV kernel also multiplies dS by K and adds it to an fp32 dQ, in whatever order blocks get there; a pass over dQ ends it.
 //             Fewer products (5 for 7) but more traffic: for long lists.
 // Which pairs are kept is data, as in attention_sm90.cuh; the key-major kernels read bit tiles of S^T.
@@ -1322,6 +1908,12 @@ template <class T, int Dv> __device__ inline void prepare_gradient_sm90(const sm
   }
 }
 
+// Puts 0 where a pair's bit is 0, whatever stood there, NaN too: in operands made of accumulators.
+template <int N> __device__ inline void hide_operands(u32 (&x)[N], uint2 bits) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) x[i] &= (is_kept(bits, 2 * i) ? 0xffffu : 0u) | (is_kept(bits, 2 * i + 1) ? 0xffff0000u : 0u);
+}
+
 // Accumulators of 64 rows go to shared memory in chunks of 64 columns, then in whole rows to global memory. `staged` is the warpgroup's
 // part of a [rows][64] chunk, chunks are `chunk` bytes apart.
 template <class T, int Columns, int N>
@@ -1348,10 +1940,49 @@ __device__ inline void store_warpgroup_rows(const float (&x)[N], float factor, u
   }
 }
 
-// ---- dK, dV, and fused dQ -----------------------------------------------------------------------------------------------------
+// dQ = scale * the sums, in the tensor's type. A block of 256 threads a tile of 8192 sums.
+template <class T, int D> __device__ inline void finish_query_gradient_sm90(const sm90_gradient_parameters& a) {
+  constexpr int queries = sm90_gradient_shape<D, D>::queries;
+  const attention_parameters& p = a.p;
+  __shared__ T rows[queries][D + 8];
+  const int lane = threadIdx.x % 32, part = threadIdx.x / 128, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
+  const float4* sums = reinterpret_cast<const float4*>(a.dQ_sums) + index(blockIdx.x) * 2048 + part * 1024 + threadIdx.x % 128;
+  const float scale = float(p.scale);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float4 x = sums[i * 128];
+    const int row = (queries == 128 ? part * 64 : 0) + row_low, column = (queries == 128 ? 0 : part * 64) + i * 8 + lane % 4 * 2;
+    *reinterpret_cast<u32*>(&rows[row][column]) = storage<T>::pair(x.x * scale, x.y * scale);
+    *reinterpret_cast<u32*>(&rows[row + 8][column]) = storage<T>::pair(x.z * scale, x.w * scale);
+  }
+  __syncthreads();
+  const index row = index(blockIdx.x) * queries, head = row / a.row_stride, first = row % a.row_stride;
+  T* const dQ = head_data<T>(p.dQ, head / p.heads, head % p.heads);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < queries * (D / 8); i += 256) {
+    const int r = i / (D / 8), column = i % (D / 8) * 8;
+    const index q = first + r;
+    if (q >= p.queries || column >= p.head_dim) continue;
+    if (p.dQ.vectors) {
+      *reinterpret_cast<uint4*>(dQ + q * p.dQ.row_stride + column) = *reinterpret_cast<const uint4*>(&rows[r][column]);
+    } else {
+      for (int e = 0; e < 8 && column + e < p.head_dim; ++e) dQ[q * p.dQ.row_stride + (column + e) * p.dQ.column_stride] = rows[r][column + e];
+    }
+  }
+}
 
-template <class T, int D, int Dv, gradient_of What> __device__ inline void key_gradient_sm90(const sm90_gradient_parameters& a) {
+}  // namespace samite
+)cuh"},
+    {"attention_sm90_keys.cuh",
+     R"cuh(// attention_sm90_keys.cuh: gradients of keys and values on sm_90a, and fused with them those of queries; see attention_sm90_gradient.cuh.
+#pragma once
+#include "attention_sm90_gradient.cuh"
+
+namespace samite {
+
+template <class T, int D, int Dv, gradient_of What, class Score = no_score> __device__ inline void key_gradient_sm90(const sm90_gradient_parameters& a, const Score& score = {}) {
   using shape = sm90_key_gradient_shape<D, Dv, What>;
+  constexpr int registers = Score::identity ? shape::registers : 240, loader_registers = Score::identity ? shape::loader_registers : 24;
   constexpr bool fused = What == gradient_of::all, gives_keys = shape::gives_keys, gives_values = shape::gives_values;
   constexpr int queries = shape::queries, keys = shape::keys, columns = queries / 2;  // accumulators of S^T of a thread
   constexpr int key_chunk = keys * 128, query_chunk = queries * 128;
@@ -1361,7 +1992,8 @@ template <class T, int D, int Dv, gradient_of What> __device__ inline void key_g
   const u32 lse_rows = dSs + (fused ? 2 * shape::d_score_bytes : 0), delta_rows = lse_rows + 2 * shape::row_bytes;
   const u32 query_full = delta_rows + 2 * shape::row_bytes, query_empty = query_full + 16, d_out_full = query_full + 32, d_out_empty = query_full + 48;
   const u32 d_score_full = query_full + 64, d_score_empty = query_full + 80, keys_full = query_full + 96;
-  const u32 tile_of = query_full + 112;  // [2 stages][row of the sums' tile or -1 for the end, bit tile or -1]
+  const u32 tile_of = query_full + 112;   // [2 stages][row of the sums' tile or -1 for the end, bit tile or -1]
+  const u32 place_of = query_full + 128;  // [2 stages][query head, first query], for score functions
 
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < 16; i += 8) {
@@ -1377,7 +2009,7 @@ template <class T, int D, int Dv, gradient_of What> __device__ inline void key_g
   const sm90_block at(a, i32(p.key_heads), i32((p.keys + keys - 1) / keys), i32(p.heads / p.key_heads));
 
   if (group == 0) {
-    give_registers<shape::loader_registers>();
+    give_registers<loader_registers>();
     if (threadIdx.x != 0) return;
     barrier_expect(keys_full, keys * D * 2 + shape::value_bytes);
 #pragma unroll 1
@@ -1400,6 +2032,7 @@ template <class T, int D, int Dv, gradient_of What> __device__ inline void key_g
           const index first_row = head * a.row_stride + index(tile) * queries;
           barrier_wait(query_empty + 8 * stage, parity);
           store_shared(tile_of + 8 * stage, i32(first_row / queries), bits == none ? -1 : bits + tile);
+          if constexpr (!Score::identity) store_shared(place_of + 8 * stage, h, tile * queries);
           barrier_expect(query_full + 8 * stage, shape::query_bytes + shape::row_bytes);
 #pragma unroll 1
           for (int c = 0; c < D / 64; ++c) copy_box(Qs + stage * shape::query_bytes + c * query_chunk, a.Q, query_full + 8 * stage, c * 64, tile * queries, h, at.b);
@@ -1420,7 +2053,7 @@ template <class T, int D, int Dv, gradient_of What> __device__ inline void key_g
     return;
   }
 
-  take_registers<shape::registers>();
+  take_registers<registers>();
   const int part = group - 1, lane = threadIdx.x % 32;
   const bool first_thread = threadIdx.x % 128 == 0;
   const float scale = float(p.scale) * log2_e;
@@ -1430,6 +2063,7 @@ template <class T, int D, int Dv, gradient_of What> __device__ inline void key_g
   float dK[gives_keys ? D / 2 : 1], dV[gives_values ? Dv / 2 : 1], s[columns], ds[gives_keys ? columns : 1];
   u32 P[columns / 2], dS[columns / 2];
   u32 stage = 0, parity = 0, d_out_stage = 0, d_out_parity = 0;
+  scored_rows<Score> rows;
   i32 sums_before = -1;  // the tile of dQ whose product is still to come; at first one of zeros that goes nowhere
 #pragma unroll
   for (float& x : dK) x = 0;
@@ -1444,8 +2078,7 @@ template <class T, int D, int Dv, gradient_of What> __device__ inline void key_g
   barrier_wait(keys_full, 0);
 
   // dQ of the tile before: by now both warpgroups have stored its dS. A warpgroup takes half of dQ's columns; with 128 queries half of its
-)cuh"
-     R"cuh(  // rows.
+  // rows.
   constexpr bool by_rows = queries == 128;
   const auto multiply_dQ = [&](float (&dQ)[32], u32 at_stage) __attribute__((always_inline)) {
     const u64 d_score = operand(dSs + at_stage * shape::d_score_bytes + (by_rows ? part * 64 * 128 : 0), 16), key_rows = operand(Ks + (by_rows ? 0 : part * key_chunk), key_chunk);
@@ -1469,6 +2102,11 @@ template <class T, int D, int Dv, gradient_of What> __device__ inline void key_g
     if (sums_tile < 0) break;
     uint2 bits = {~0u, ~0u};  // long before their use
     if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * 256 + part * 128 + threadIdx.x % 128];
+    int2 place = {0, 0};
+    if constexpr (!Score::identity) {
+      place = load_shared(place_of + 8 * stage);
+      rows.begin(score, at.b, place.x, float(p.scale), first_key + row_low);
+    }
     const u32 Q = Qs + stage * shape::query_bytes, dO = dOs + d_out_stage * shape::d_out_bytes;
     const u64 query = operand(Q, 16), d_out = operand(dO, 16), query_rows = operand(Q, query_chunk), d_out_rows = operand(dO, query_chunk);
     pin(s);
@@ -1486,34 +2124,85 @@ template <class T, int D, int Dv, gradient_of What> __device__ inline void key_g
         warpgroup_product<T, queries>::product(ds, value + (k / 4 * key_chunk + k % 4 * 32) / 16, d_out + (k / 4 * query_chunk + k % 4 * 32) / 16, k != 0);
       products_commit();
     }
-    products_wait<gives_keys ? 1 : 0>();
-    pin(s);
-    if (bit_tile >= 0 || ragged) {
-      if (first_key + row_low >= p.keys) bits.x = 0;
-      if (first_key + row_low + 8 >= p.keys) bits.y = 0;
-      hide_pairs(s, bits);
-    }
     const u32 lse_at = lse_rows + stage * shape::row_bytes + lane % 4 * 8, delta_at = delta_rows + d_out_stage * shape::row_bytes + lane % 4 * 8;
-#pragma unroll
-    for (int i = 0; i < columns; i += 4) {
-      const float2 lse = load_shared_pair(lse_at + i * 8);
-      s[i] = power_of_2(s[i] * scale - lse.x), s[i + 1] = power_of_2(s[i + 1] * scale - lse.y);
-      s[i + 2] = power_of_2(s[i + 2] * scale - lse.x), s[i + 3] = power_of_2(s[i + 3] * scale - lse.y);
-    }
-    if constexpr (gives_keys) {
-      products_wait<0>();
-      pin(ds);
-      if (!gives_values && first_thread) barrier_arrive(d_out_empty + 8 * d_out_stage);
+    if constexpr (Score::identity) {
+      products_wait<gives_keys ? 1 : 0>();
+      pin(s);
+      if (bit_tile >= 0 || ragged) {
+        if (first_key + row_low >= p.keys) bits.x = 0;
+        if (first_key + row_low + 8 >= p.keys) bits.y = 0;
+        hide_pairs(s, bits);
+      }
 #pragma unroll
       for (int i = 0; i < columns; i += 4) {
-        const float2 delta = load_shared_pair(delta_at + i * 8);
-        if (gives_values) P[i / 2] = storage<T>::pair(s[i], s[i + 1]), P[i / 2 + 1] = storage<T>::pair(s[i + 2], s[i + 3]);
-        dS[i / 2] = storage<T>::pair(s[i] * (ds[i] - delta.x), s[i + 1] * (ds[i + 1] - delta.y));
-        dS[i / 2 + 1] = storage<T>::pair(s[i + 2] * (ds[i + 2] - delta.x), s[i + 3] * (ds[i + 3] - delta.y));
+        const float2 lse = load_shared_pair(lse_at + i * 8);
+        s[i] = power_of_2(s[i] * scale - lse.x), s[i + 1] = power_of_2(s[i + 1] * scale - lse.y);
+        s[i + 2] = power_of_2(s[i + 2] * scale - lse.x), s[i + 3] = power_of_2(s[i + 3] * scale - lse.y);
+      }
+      if constexpr (gives_keys) {
+        products_wait<0>();
+        pin(ds);
+  #pragma unroll
+        for (int i = 0; i < columns; i += 4) {
+          const float2 delta = load_shared_pair(delta_at + i * 8);
+          if (gives_values) P[i / 2] = storage<T>::pair(s[i], s[i + 1]), P[i / 2 + 1] = storage<T>::pair(s[i + 2], s[i + 3]);
+          dS[i / 2] = storage<T>::pair(s[i] * (ds[i] - delta.x), s[i + 1] * (ds[i + 1] - delta.y));
+          dS[i / 2 + 1] = storage<T>::pair(s[i + 2] * (ds[i + 2] - delta.x), s[i + 3] * (ds[i + 3] - delta.y));
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < columns; i += 2) P[i / 2] = storage<T>::pair(s[i], s[i + 1]);
       }
     } else {
+      const i32 cut = i32(p.queries) - place.y;  // queries before the end
+      const bool hides = bit_tile >= 0 || ragged || cut < queries;
+      if (first_key + row_low >= p.keys) bits.x = 0;
+      if (first_key + row_low + 8 >= p.keys) bits.y = 0;
+      if (cut < queries) bits.x &= columns_below(cut), bits.y &= columns_below(cut);
+      // Where the adjoint needs the score, both products come first; else the weights are computed beside the second one.
+      constexpr bool together = Score::keeps_score && gives_keys;
+      const float unit = score.unit_of(rows.head);
+      if constexpr (!together) {
+        products_wait<gives_keys ? 1 : 0>();
+        pin(s);
+        score_values<true>(scored_tile<Score>(score, rows, place.y), s);
 #pragma unroll
-      for (int i = 0; i < columns; i += 2) P[i / 2] = storage<T>::pair(s[i], s[i + 1]);
+        for (int i = 0; i < columns; i += 4) {
+          const float2 lse = load_shared_pair(lse_at + i * 8);
+          s[i] = power_of_2(s[i] * unit - lse.x), s[i + 1] = power_of_2(s[i + 1] * unit - lse.y);
+          s[i + 2] = power_of_2(s[i + 2] * unit - lse.x), s[i + 3] = power_of_2(s[i + 3] * unit - lse.y);
+        }
+      }
+      if constexpr (gives_keys) {
+        products_wait<0>();
+        if (together) pin(s);
+        pin(ds);
+          const scored_tile<Score> pairs(score, rows, as_new(place.y));
+#pragma unroll
+        for (int i = 0; i < columns; i += 4) {
+          if (i % 8 == 0) __syncwarp();
+          const float2 delta = load_shared_pair(delta_at + i * 8);
+          float2 lse = {0, 0};
+          if (together) lse = load_shared_pair(lse_at + i * 8);
+#pragma unroll
+          for (int e = i; e < i + 4; ++e) {
+            const float x = s[e];
+            if (together) s[e] = power_of_2(pairs.value_in_units(e, x) * unit - (e % 2 == 0 ? lse.x : lse.y));
+            ds[e] = pairs.adjoint(e, x, s[e] * (ds[e] - (e % 2 == 0 ? delta.x : delta.y)));
+          }
+          if (gives_values) P[i / 2] = storage<T>::pair(s[i], s[i + 1]), P[i / 2 + 1] = storage<T>::pair(s[i + 2], s[i + 3]);
+          dS[i / 2] = storage<T>::pair(ds[i], ds[i + 1]), dS[i / 2 + 1] = storage<T>::pair(ds[i + 2], ds[i + 3]);
+        }
+        if (hides) hide_operands(dS, bits);
+      } else {
+#pragma unroll
+        for (int i = 0; i < columns; i += 2) P[i / 2] = storage<T>::pair(s[i], s[i + 1]);
+      }
+      if (gives_values && hides) hide_operands(P, bits);
+    }
+    if (!gives_values) {  // one stage: delta, too, has been read
+      warpgroup_sync(2 + part);
+      if (first_thread) barrier_arrive(d_out_empty + 8 * d_out_stage);
     }
     float dQ[32];
     if constexpr (fused) {
@@ -1573,48 +2262,26 @@ template <class T, int D, int Dv, gradient_of What> __device__ inline void key_g
     products_wait<0>();
     pin(dQ);
     add_dQ(dQ);
-    block_sync(1, 256);  // dQ has read all rows of K; other products of a warpgroup read only its own rows
+)cuh"
+     R"cuh(    block_sync(1, 256);  // dQ has read all rows of K; other products of a warpgroup read only its own rows
   }
   if constexpr (gives_keys) store_warpgroup_rows<T, D>(dK, float(p.scale), Ks + part * 64 * 128, key_chunk, 2 + part, p.dK, head_data<T>(p.dK, at.b, at.h), first_key, p.keys, p.head_dim);
   if constexpr (gives_values)
     store_warpgroup_rows<T, Dv>(dV, 1.0f, (gives_keys ? Vs : Ks) + part * 64 * 128, key_chunk, 2 + part, p.dV, head_data<T>(p.dV, at.b, at.h), first_key, p.keys, p.value_dim);
 }
 
-// dQ = scale * the sums, in the tensor's type. A block of 256 threads a tile of 8192 sums.
-template <class T, int D> __device__ inline void finish_query_gradient_sm90(const sm90_gradient_parameters& a) {
-  constexpr int queries = sm90_gradient_shape<D, D>::queries;
-  const attention_parameters& p = a.p;
-  __shared__ T rows[queries][D + 8];
-  const int lane = threadIdx.x % 32, part = threadIdx.x / 128, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
-  const float4* sums = reinterpret_cast<const float4*>(a.dQ_sums) + index(blockIdx.x) * 2048 + part * 1024 + threadIdx.x % 128;
-  const float scale = float(p.scale);
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float4 x = sums[i * 128];
-    const int row = (queries == 128 ? part * 64 : 0) + row_low, column = (queries == 128 ? 0 : part * 64) + i * 8 + lane % 4 * 2;
-    *reinterpret_cast<u32*>(&rows[row][column]) = storage<T>::pair(x.x * scale, x.y * scale);
-    *reinterpret_cast<u32*>(&rows[row + 8][column]) = storage<T>::pair(x.z * scale, x.w * scale);
-  }
-  __syncthreads();
-  const index row = index(blockIdx.x) * queries, head = row / a.row_stride, first = row % a.row_stride;
-  T* const dQ = head_data<T>(p.dQ, head / p.heads, head % p.heads);
-#pragma unroll 1
-  for (int i = threadIdx.x; i < queries * (D / 8); i += 256) {
-    const int r = i / (D / 8), column = i % (D / 8) * 8;
-    const index q = first + r;
-    if (q >= p.queries || column >= p.head_dim) continue;
-    if (p.dQ.vectors) {
-      *reinterpret_cast<uint4*>(dQ + q * p.dQ.row_stride + column) = *reinterpret_cast<const uint4*>(&rows[r][column]);
-    } else {
-      for (int e = 0; e < 8 && column + e < p.head_dim; ++e) dQ[q * p.dQ.row_stride + (column + e) * p.dQ.column_stride] = rows[r][column + e];
-    }
-  }
-}
+}  // namespace samite
+)cuh"},
+    {"attention_sm90_queries.cuh",
+     R"cuh(// attention_sm90_queries.cuh: gradients of queries on sm_90a, in a kernel of their own; see attention_sm90_gradient.cuh.
+#pragma once
+#include "attention_sm90_gradient.cuh"
 
-// ---- dQ -----------------------------------------------------------------------------------------------------------------------
+namespace samite {
 
-template <class T, int D, int Dv> __device__ inline void query_gradient_sm90(const sm90_gradient_parameters& a) {
+template <class T, int D, int Dv, class Score = no_score> __device__ inline void query_gradient_sm90(const sm90_gradient_parameters& a, const Score& score = {}) {
   using shape = sm90_gradient_shape<D, Dv>;
+  constexpr int registers = Score::identity ? shape::registers : 240, loader_registers = Score::identity ? shape::loader_registers : 24;
   constexpr int keys = shape::key_step, rows = shape::rows, columns = keys / 2, query_chunk = rows * 128, key_chunk = keys * 128, value_stages = shape::value_stages;
   constexpr int key_bytes = keys * D * 2, value_bytes = keys * Dv * 2;
   const attention_parameters& p = a.p;
@@ -1634,7 +2301,7 @@ template <class T, int D, int Dv> __device__ inline void query_gradient_sm90(con
   const sm90_block at(a, i32(p.heads), i32((p.queries + rows - 1) / rows), 1);
 
   if (group == 0) {
-    give_registers<shape::loader_registers>();
+    give_registers<loader_registers>();
     if (threadIdx.x != 0) return;
     barrier_expect(queries_full, rows * (D + Dv) * 2);
 #pragma unroll 1
@@ -1670,7 +2337,7 @@ template <class T, int D, int Dv> __device__ inline void query_gradient_sm90(con
     return;
   }
 
-  take_registers<shape::registers>();
+  take_registers<registers>();
   const int part = group - 1, lane = threadIdx.x % 32, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
   const bool first_thread = threadIdx.x % 128 == 0;
   const float scale = float(p.scale) * log2_e;
@@ -1685,6 +2352,9 @@ template <class T, int D, int Dv> __device__ inline void query_gradient_sm90(con
   u32 stage = 0, parity = 0, value_stage = 0, value_parity = 0;
 #pragma unroll
   for (int i = 0; i < D / 2; ++i) dQ[i] = 0;
+  scored_rows<Score> pair_rows;
+  float held[Score::held + 1] = {};  // sums of captured elements' gradients that all pairs of a head share
+  if constexpr (!Score::identity) pair_rows.begin(score, at.b, at.h, float(p.scale), first_query + row_low);
   barrier_wait(queries_full, 0);
 
   for (;;) {
@@ -1706,22 +2376,57 @@ template <class T, int D, int Dv> __device__ inline void query_gradient_sm90(con
 #pragma unroll
     for (int k = 0; k < Dv / 16; ++k) warpgroup_product<T, keys>::product(ds, d_out + (k / 4 * query_chunk + k % 4 * 32) / 16, value + (k / 4 * key_chunk + k % 4 * 32) / 16, k != 0);
     products_commit();
-    products_wait<1>();
-    pin(s);
-    if (bit_tile >= 0 || (tail != 0 && key_tile == last_tile)) {
-      if (tail != 0 && key_tile == last_tile) {
-        const u32 inside = columns_below(tail);
-        bits.x &= inside, bits.y &= inside;
+    if constexpr (Score::identity) {
+      products_wait<1>();
+      pin(s);
+      if (bit_tile >= 0 || (tail != 0 && key_tile == last_tile)) {
+        if (tail != 0 && key_tile == last_tile) {
+          const u32 inside = columns_below(tail);
+          bits.x &= inside, bits.y &= inside;
+        }
+        hide_pairs(s, bits);
       }
-      hide_pairs(s, bits);
+#pragma unroll
+      for (int i = 0; i < columns; ++i) s[i] = power_of_2(s[i] * scale - lse[i % 4 / 2]);
+      products_wait<0>();
+      pin(ds);
+      if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+#pragma unroll
+      for (int i = 0; i < columns; i += 2) dS[i / 2] = storage<T>::pair(s[i] * (ds[i] - delta[i % 4 / 2]), s[i + 1] * (ds[i + 1] - delta[i % 4 / 2]));
+    } else {
+      const bool cut = tail != 0 && key_tile == last_tile, ragged = first_query + 64 > p.queries, hides = bit_tile >= 0 || cut || ragged;
+      if (cut) bits.x &= columns_below(tail), bits.y &= columns_below(tail);
+      if (first_query + row_low >= p.queries) bits.x = 0;
+      if (first_query + row_low + 8 >= p.queries) bits.y = 0;
+      const float unit = score.unit_of(pair_rows.head);
+      constexpr bool together = Score::keeps_score;  // as in attention_sm90_keys.cuh
+      if constexpr (!together) {
+        products_wait<1>();
+        pin(s);
+        score_values<true>(scored_tile<Score>(score, pair_rows, key_tile * keys), s);
+#pragma unroll
+        for (int i = 0; i < columns; ++i) s[i] = power_of_2(s[i] * unit - lse[i % 4 / 2]);
+      }
+      products_wait<0>();
+      if (together) pin(s);
+      pin(ds);
+      if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+      const scored_tile<Score> pairs(score, pair_rows, as_new(key_tile * keys));
+#pragma unroll
+      for (int i = 0; i < columns; ++i) {
+        if (i % 8 == 0) __syncwarp();
+        const float x = s[i], weight = together ? power_of_2(pairs.value_in_units(i, x) * unit - lse[i % 4 / 2]) : x, dy = weight * (ds[i] - delta[i % 4 / 2]);
+        if constexpr (Score::held > 0) {
+          float terms[Score::held] = {};
+          pairs.gradient(i, x, dy, terms);
+#pragma unroll
+          for (int k = 0; k < Score::held; ++k) held[k] += is_kept(bits, i) ? terms[k] : 0.0f;
+        }
+        ds[i] = pairs.adjoint(i, x, dy);
+        if (i % 2 == 1) dS[i / 2] = storage<T>::pair(ds[i - 1], ds[i]);
+      }
+      if (hides) hide_operands(dS, bits);
     }
-#pragma unroll
-    for (int i = 0; i < columns; ++i) s[i] = power_of_2(s[i] * scale - lse[i % 4 / 2]);
-    products_wait<0>();
-    pin(ds);
-    if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
-#pragma unroll
-    for (int i = 0; i < columns; i += 2) dS[i / 2] = storage<T>::pair(s[i] * (ds[i] - delta[i % 4 / 2]), s[i + 1] * (ds[i + 1] - delta[i % 4 / 2]));
     pin(dQ);
     products_begin();
 #pragma unroll
@@ -1735,6 +2440,7 @@ template <class T, int D, int Dv> __device__ inline void query_gradient_sm90(con
     if (value_stages == 2) value_stage = stage;
     if (value_stages == 1 || stage == 0) value_parity ^= 1;
   }
+  if constexpr (Score::held > 0) add_held_sums(score, at.b, at.h, held);
   store_warpgroup_rows<T, D>(dQ, float(p.scale), Qs + part * 64 * 128, query_chunk, 2 + part, p.dQ, head_data<T>(p.dQ, at.b, at.h), first_query, p.queries, p.head_dim);
 }
 
@@ -2391,13 +3097,6 @@ template <int Count> __device__ inline void take_registers() { asm volatile("set
 __device__ inline void block_sync(int name, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory"); }
 __device__ inline void warpgroup_sync(int name) { block_sync(name, 128); }
 
-// 2^x, with 2^-inf = 0; relative error 2^-22.
-__device__ inline float power_of_2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // ---- products --------------------------------------------------------------------------------------------------------------------
 
 __device__ inline void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -2536,6 +3235,13 @@ __device__ inline void load_matrices_transposed(u32 (&x)[4], u32 address) {
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
 }
 
+// 2^x, with 2^-inf = 0; relative error 2^-22.
+__device__ inline float power_of_2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Tiles in shared memory are row-major with 8 elements (16 bytes) of padding: rows of any multiple of 32 bytes then start in
 // different banks, and the eight rows of a matrix are read without a conflict.
 template <int Columns> constexpr int padded = Columns + 8;
@@ -2588,6 +3294,41 @@ __device__ inline void multiply_columns(float (&out)[M][4], const float (&p)[N][
       multiply_add<T>(out[m + 1], a, b[2], b[3]);
     }
   }
+}
+
+// The same for `Parts` times 16 rows from first_row on, which share what is read of b_tile.
+template <int Columns, int N, int Parts, class T>
+__device__ inline void multiply_rows(float (&s)[Parts][N][4], const T* a_tile, int first_row, const T* b_tile) {
+#pragma unroll
+  for (int k = 0; k < Columns; k += 16) {
+    u32 a[Parts][4];
+#pragma unroll
+    for (int r = 0; r < Parts; ++r) load_a<Columns>(a[r], a_tile, first_row + 16 * r, k);
+#pragma unroll
+    for (int n = 0; n < N; n += 2) {
+      u32 b[4];
+      load_b<Columns>(b, b_tile, n * 8, k);
+#pragma unroll
+      for (int r = 0; r < Parts; ++r) multiply_add<T>(s[r][n], a[r], b[0], b[1]), multiply_add<T>(s[r][n + 1], a[r], b[2], b[3]);
+    }
+  }
+}
+
+// out[16 rows of each part][8 * M] += p[..][8 * N], packed in pairs of T, * tile[8 * N rows][8 * M columns].
+template <int Columns, int N, int M, int Parts, class T>
+__device__ inline void multiply_columns(float (&out)[Parts][M][4], const u32 (&p)[Parts][N][2], const T* tile) {
+#pragma unroll
+  for (int n = 0; n < N; n += 2)
+#pragma unroll
+    for (int m = 0; m < M; m += 2) {
+      u32 b[4];
+      load_b_transposed<Columns>(b, tile, n * 8, m * 8);
+#pragma unroll
+      for (int r = 0; r < Parts; ++r) {
+        const u32 a[4] = {p[r][n][0], p[r][n][1], p[r][n + 1][0], p[r][n + 1][1]};
+        multiply_add<T>(out[r][m], a, b[0], b[1]), multiply_add<T>(out[r][m + 1], a, b[2], b[3]);
+      }
+    }
 }
 
 }  // namespace samite
@@ -2752,9 +3493,134 @@ template <class Out> __device__ inline void finish_sums(const i64* words, Out* o
 
 struct no_score {
   index unused;
-  static constexpr bool identity = true;
+  static constexpr bool identity = true, begins = false, fills_registers = false;
   static constexpr int held = 0;
 };
+
+}  // namespace samite
+)cuh"},
+    {"score_tile.cuh",
+     R"cuh(// score_tile.cuh: score functions on the accumulators of a warpgroup (hopper.cuh), whose rows are queries, or keys in the kernels that
+// compute S^T.
+//
+// An emitted score function for them has parts: what the pairs of a head share (of_head), of a row (of_row), and of a row in a tile
+// (of_tile: sums that grow evenly with the column begin at the thread's first column there). What is left for a pair is inlined once for each
+// accumulator; `c` is its column behind the thread's first one, a constant. Indices have 32 bits and reals are the approximations below:
+// a weight is rounded to 16 bits next.
+#pragma once
+#include "attention.cuh"
+#include "hopper.cuh"
+
+namespace samite {
+
+// What those functions call; it hides the functions of the same names in core.cuh and integers.cuh.
+struct tile_arithmetic {
+  static __device__ inline i32 floor_div(i32 a, i32 b) { return a / b - (a % b < 0 ? 1 : 0); }
+  static __device__ inline i32 floor_mod(i32 a, i32 b) { return a % b < 0 ? a % b + b : a % b; }
+  static __device__ inline i32 index_abs(i32 a) { return a < 0 ? -a : a; }
+  static __device__ inline i32 index_min(i32 a, i32 b) { return b < a ? b : a; }
+  static __device__ inline i32 index_max(i32 a, i32 b) { return a < b ? b : a; }
+  // Pairs past the end are evaluated too.
+  static __device__ inline i32 within(i32 i, i32 length) { return i < 0 ? 0 : i < length ? i : length - 1; }
+
+  static __device__ inline float real_exp(float x) { return power_of_2(x * log2_e); }
+  static __device__ inline float real_log(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y * ln_2;
+  }
+  static __device__ inline float real_sqrt(float x) {
+    float y;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
+  static __device__ inline float real_rsqrt(float x) {
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
+  static __device__ inline float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
+  // Forward, where weights are rounded to bf16: relative error 2^-11, one operation of the exponential unit.
+  static __device__ inline float approximate_tanh(float x) {
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
+  // r of tanh(x / (2 log2(e))) = 1 - 2 r: absolute error 2^-22, two operations. Backward 1 - tanh^2 needs it, forward weights in f16 do.
+  static __device__ inline float tanh_part(float x) { return reciprocal(1.0f + power_of_2(x)); }
+  static __device__ inline float negative_tanh_part(float x) { return reciprocal(-1.0f - power_of_2(x)); }
+  static __device__ inline float exact_tanh(float x) { return 1.0f - 2.0f * tanh_part(x * (2.0f * log2_e)); }
+};
+
+// x, but the compiler knows nothing of it: so it does not keep for a second pass what it would soon have anew.
+__device__ inline i32 as_new(i32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+// A thread's two rows.
+template <class Score> struct scored_rows {
+  typename Score::of_head head;
+  typename Score::of_row row[2];
+  __device__ inline void begin(const Score& score, i32 b, i32 h, float scale, i32 first_row) {
+    head = score.head_of(b, h, scale);
+    row[0] = score.row_of(head, first_row), row[1] = score.row_of(head, first_row + 8);
+  }
+};
+template <> struct scored_rows<no_score> {};
+
+// Those in a tile.
+template <class Score> struct scored_tile {
+  const Score& score;
+  const scored_rows<Score>& rows;
+  typename Score::of_tile tile[2];
+  __device__ inline scored_tile(const Score& function, const scored_rows<Score>& of, i32 first_column) : score(function), rows(of) {
+    const i32 first = first_column + i32(threadIdx.x % 4 * 2);
+    tile[0] = score.tile_of(of.head, of.row[0], first), tile[1] = score.tile_of(of.head, of.row[1], first);
+  }
+  static __device__ constexpr int row(int i) { return i % 4 / 2; }
+  static __device__ constexpr int column(int i) { return i / 4 * 8 + i % 2; }
+  // Of accumulator i, x = the product as it is. Times scale_of(head), which is positive, plus offset_of(head) the value comes in powers of 2; so does value_in_units times
+  // unit_of(head), which may be negative, and shares more with the adjoint. Where the score function adds a number to the
+  // score, its product can begin with that.
+  __device__ inline float beginning(int i) const { return score.beginning(rows.head, rows.row[row(i)], tile[row(i)], column(i)); }
+  __device__ inline float value(int i, float x) const { return score.value(rows.head, rows.row[row(i)], tile[row(i)], column(i), x); }
+  __device__ inline float value_in_units(int i, float x) const { return score.value_in_units(rows.head, rows.row[row(i)], tile[row(i)], column(i), x); }
+  __device__ inline float adjoint(int i, float x, float dy) const { return score.adjoint(rows.head, rows.row[row(i)], tile[row(i)], column(i), x, dy); }
+  __device__ inline void gradient(int i, float x, float dy, float* sums) const { score.gradient(rows.head, rows.row[row(i)], tile[row(i)], column(i), x, dy, sums); }
+};
+
+template <class Score, int N> __device__ inline void score_beginnings(const scored_tile<Score>& pairs, float (&s)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if (Score::reads && i % 4 == 0) __syncwarp();
+    s[i] = pairs.beginning(i);
+  }
+}
+// Scores to values. Reads of memory for each pair are kept from being all in flight at once: registers would not suffice.
+template <bool InUnits, class Score, int N> __device__ inline void score_values(const scored_tile<Score>& pairs, float (&s)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if (Score::reads && i % 4 == 0) __syncwarp();
+    s[i] = InUnits ? pairs.value_in_units(i, s[i]) : pairs.value(i, s[i]);
+  }
+}
+
+// Adds a warpgroup's sums of elements that all pairs of a head share, and begins new ones. All threads of the warpgroup.
+template <class Score, int N> __device__ inline void add_held_sums(const Score& score, i32 b, i32 h, float (&held)[N]) {
+#pragma unroll
+  for (int i = 0; i < Score::held; ++i) {
+    float sum = held[i];
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+    if (threadIdx.x % 32 == 0 && sum != 0) score.add_held(i, b, h, sum);
+    held[i] = 0;
+  }
+}
 
 }  // namespace samite
 )cuh"},
@@ -2980,7 +3846,7 @@ struct flag_ranks {
 
 __device__ inline void classify_tiles(const map_parameters& p) {
   extern __shared__ u64 shared[];
-  __shared__ i32 sums[map_warps], pool_place;
+  __shared__ i32 sums[map_warps], pool_place, next;
   const map_layout layout(p);
   const int d = int(blockIdx.x) < p.lists[0] ? 0 : 1, list = int(blockIdx.x) - d * p.lists[0];
   const map_header& there = *reinterpret_cast<const map_header*>(p.block);
@@ -2990,6 +3856,7 @@ __device__ inline void classify_tiles(const map_parameters& p) {
   // The steps, once for the block.
   const int words = int((sizeof(map_header) + there.tables * sizeof(map_table) + there.steps * sizeof(map_step)) / 8) + there.words;
   for (int i = threadIdx.x; i < words; i += map_threads) shared[i] = p.block[i];
+  if (threadIdx.x == 0) next = 0;
   __syncthreads();
   const map_program program(shared);
   const map_header& h = *program.header;
@@ -3023,8 +3890,12 @@ __device__ inline void classify_tiles(const map_parameters& p) {
     }
     __syncthreads();
   }
-  // What is undecided, a warp each.
-  for (int i = threadIdx.x / 32; i < open_count; i += map_warps) {
+  // What is undecided, a warp each; the next one goes to the warp that is free, since a search takes one step or many.
+  for (;;) {
+    i32 i = 0;
+    if (threadIdx.x % 32 == 0) i = atomicAdd(&next, 1);
+    i = __shfl_sync(0xffffffffu, i, 0);
+    if (i >= open_count) break;
     const int tile = open[i];
     const verdict found = search_tile(program, slots, stretch_of(h, d, list, tile, tile + 1), queue);
     if (threadIdx.x % 32 == 0) kinds[tile] = u8(found);
@@ -3126,11 +3997,11 @@ __device__ inline void pack_tiles(const map_parameters& p) {
 
 // ---- bit tiles ---------------------------------------------------------------------------------------------------------------------
 
-// Bits of every undecided tile; any grid of blocks of 2 * Rows threads. `mask` is in device memory, because its numbers may change.
+)cuh"
+     R"cuh(// Bits of every undecided tile; any grid of blocks of 2 * Rows threads. `mask` is in device memory, because its numbers may change.
 template <int Rows, int Keys, class Mask>
 __device__ inline void fill_map_bits(const map_parameters& p, const Mask* mask, uint2* bits) {
-)cuh"
-     R"cuh(  static_assert(sizeof(Mask) % 8 == 0, "copied in words");
+  static_assert(sizeof(Mask) % 8 == 0, "copied in words");
   __shared__ u64 words[sizeof(Mask) / 8];
   for (int i = threadIdx.x; i < int(sizeof(Mask) / 8); i += 2 * Rows) words[i] = reinterpret_cast<const u64*>(mask)[i];
   __syncthreads();

@@ -8,6 +8,7 @@
 
 #include <samite/emit/attention.hpp>
 #include <samite/run/cuda_attention.hpp>
+#include <samite/run/cuda_attention_decode.hpp>
 #include <samite/run/cuda_attention_sm90.hpp>
 #include <samite/run/cuda_row_nodes.hpp>
 #include <samite/run/cuda_work.hpp>
@@ -19,7 +20,7 @@ namespace samite::detail {
 class cuda_attention_nodes {
  public:
   /// errors  E-ENV-VALUE
-  cuda_attention_nodes(cuda_work& work, cuda_row_nodes& rows) : work_(work), rows_(rows), sm90_(work, maps_) { attention_is_portable(), attention_is_deterministic(); }
+  cuda_attention_nodes(cuda_work& work, cuda_row_nodes& rows) : work_(work), rows_(rows), sm90_(work, maps_), decode_(work, maps_) { attention_is_portable(), attention_is_deterministic(); }
 
   void forward(const launch& l, const attention_node& a) {
     device_attention p = attention_parameters(l, a.scale);
@@ -29,9 +30,11 @@ class cuda_attention_nodes {
     const std::span<const tensor_view> tensors = l.inputs.subspan(3, std::size_t(a.tensors));
     std::vector<std::byte>&mask = mask_parameters(l, a.mask), &score = score_parameters(l, a, tensors, p);
     place_sink(l, a, p, work_.scratch(std::size_t(p.heads) * 8));
-    if (sm90_.forward(l, p, a.mask, mask)) return;
-    if (a.mask && p.keys > 0) p.lists = maps_.get(work_.stream, a.mask, work_.step, p.batch, p.heads, p.queries, p.keys, false).rows;
-    start_attention(work_.kernel(l, kernel_role::attention), p, mask, score, p.queries, p.heads);
+    if (decode_.forward(l, p, a.mask, mask, score) || (work_.node_of(l).score_is_narrow && sm90_.forward(l, p, a.mask, mask, score))) return;
+    const cuda_kernel& kernel = work_.kernel(l, kernel_role::attention);
+    if (a.mask && p.keys > 0)
+      p.lists = maps_.get(work_.stream, a.mask, work_.step, p.batch, p.heads, p.queries, p.keys, false, rows_of_lists(kernel)).rows;
+    start_attention(kernel, p, mask, score, p.queries, p.heads);
   }
 
   void backward(const launch& l, const attention_gradient_node& a) {
@@ -85,8 +88,20 @@ class cuda_attention_nodes {
     } else if (has_d_lse) {
       p.d_lse = l.inputs[6].data;
     }
-    if (plan.serves && sm90_.backward(plan, l, p, a.has_sink, d_out, memory + query_sums_at)) return;
     std::vector<std::byte>&mask = mask_parameters(l, a.mask), &score = score_parameters(l, a, tensors, p, element_places);
+    const auto finish_elements = [&](kernel_role role) {
+      for (std::size_t i = 0; i < words_at.size(); ++i) {
+        if (element_places[i].words == nullptr) continue;
+        std::byte *words = element_places[i].words, *out = tensor_gradients[i].data;
+        index_t elements = tensor_gradients[i].size();
+        void* arguments[] = {&words, &out, &elements};
+        if (elements > 0) work_.start(work_.kernel(l, role), work_.stride_blocks((elements + 255) / 256), 1, arguments);
+      }
+    };
+    if (plan.serves && work_.node_of(l).score_is_narrow && sm90_.backward(plan, l, p, a.has_sink, d_out, memory + query_sums_at, score)) {
+      finish_elements(kernel_role::sm90_sums);
+      return;
+    }
     work_.start(work_.kernel(l, kernel_role::attention_prepare), work_.stride_blocks((rows + 7) / 8), p);
     device_tile_maps::lists lists;
     if (a.mask && p.keys > 0) lists = maps_.get(work_.stream, a.mask, work_.step, p.batch, p.heads, p.queries, p.keys, true);
@@ -94,13 +109,7 @@ class cuda_attention_nodes {
     start_attention(work_.kernel(l, kernel_role::attention_key_gradient), p, mask, score, p.keys, p.key_heads);
     p.lists = lists.rows;
     start_attention(work_.kernel(l, kernel_role::attention_query_gradient), p, mask, score, p.queries, p.heads);
-    for (std::size_t i = 0; i < words_at.size(); ++i) {
-      if (element_places[i].words == nullptr) continue;
-      std::byte *words = element_places[i].words, *out = tensor_gradients[i].data;
-      index_t elements = tensor_gradients[i].size();
-      void* arguments[] = {&words, &out, &elements};
-      if (elements > 0) work_.start(work_.kernel(l, kernel_role::attention_sums), work_.stride_blocks((elements + 255) / 256), 1, arguments);
-    }
+    finish_elements(kernel_role::attention_sums);
     if (a.has_sink) {
       std::byte* d_sink = l.outputs.back().data;
       void* arguments[] = {&p, &d_sink, &p.queries};
@@ -175,8 +184,10 @@ class cuda_attention_nodes {
     if (is_packed(node.score_values, *a.score) && node.score_views == l.views && node.score_sums == sums) return node.score_bytes;
     node.score_values.forget();
     // The indices are judged anew whenever a view, a length or what the function captures is another.
-    check_score_ranges(*a.score, {tensors.begin(), tensors.end()}, index_box::whole(p.batch, p.heads, std::max<index_t>(1, p.queries), std::max<index_t>(1, p.keys)));
+    const index_box box = index_box::whole(p.batch, p.heads, std::max<index_t>(1, p.queries), std::max<index_t>(1, p.keys));
+    check_score_ranges(*a.score, {tensors.begin(), tensors.end()}, box);
     node.score_bytes = packed_score(l, a, tensors, sums);
+    node.score_is_narrow = is_narrow_score(*a.score, {tensors.begin(), tensors.end()}, box) && sizeof(device_sm90_gradient) + node.score_bytes.size() <= kernel_parameter_limit;
     node.score_values.update(*a.score, work_.step);
     node.score_views = l.views, node.score_sums = sums;
     return node.score_bytes;
@@ -201,9 +212,12 @@ class cuda_attention_nodes {
     return pack_score_arguments(*a.score, numbers, elements, tables.contents, tables.addresses);
   }
 
+  /// Rows of the tiles that the portable kernels' lists are of.
+  static index_t rows_of_lists(const cuda_kernel& kernel) { return std::max<index_t>(64, kernel.use->block_rows); }
+
   void start_attention(const cuda_kernel& kernel, device_attention& p, std::vector<std::byte>& mask, std::vector<std::byte>& score, index_t rows, index_t heads) {
-    // Rows are padded to whole 64-row tiles, so that a block's tile is a whole fraction of one.
-    const index_t blocks = (rows + 63) / 64 * (64 / kernel.use->block_rows) * heads * p.batch;
+    // Rows are padded to whole tiles of at least 64 rows, so that a block's tile is a whole fraction of one.
+    const index_t tile = rows_of_lists(kernel), blocks = (rows + tile - 1) / tile * (tile / kernel.use->block_rows) * heads * p.batch;
     if (blocks == 0) return;
     void* arguments[] = {&p, mask.data(), score.data()};
     work_.start(kernel, blocks, 1, arguments);
@@ -226,6 +240,7 @@ class cuda_attention_nodes {
   device_tables tables_;
   device_tile_maps maps_;
   cuda_attention_sm90 sm90_;
+  cuda_attention_decode decode_;
 };
 
 }  // namespace samite::detail

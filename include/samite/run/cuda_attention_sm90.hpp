@@ -16,8 +16,9 @@ class cuda_attention_sm90 {
 
   /// Runs the forward pass if the node has a kernel for sm_90a and the sizes and strides suit it.
   ///
-  /// mask_bytes  those of struct keep_mask
-  bool forward(const launch& l, const device_attention& p, const std::shared_ptr<const program>& mask, std::vector<std::byte>& mask_bytes) {
+  /// mask_bytes   those of struct keep_mask
+  /// score_bytes  those of struct score_function; a kernel without one does not look at them
+  bool forward(const launch& l, const device_attention& p, const std::shared_ptr<const program>& mask, std::vector<std::byte>& mask_bytes, std::vector<std::byte>& score_bytes) {
     if (!work_.has(l, kernel_role::attention_sm90) || !fits(p)) return false;
     const cuda_kernel& kernel = work_.kernel(l, kernel_role::attention_sm90);
     const index_t rows = kernel.use->block_rows, keys = kernel.use->block_keys, items = (p.queries + rows - 1) / rows * p.heads * p.batch;
@@ -34,7 +35,7 @@ class cuda_attention_sm90 {
       counter_.fill_zero(work_.stream);
     }
     call.lists.counter = counter_.address();
-    work_.start(kernel, std::min<index_t>(items, work_.device.sm_count()), call);
+    start(kernel, std::min<index_t>(items, work_.device.sm_count()), call, score_bytes);
     return true;
   }
 
@@ -70,9 +71,10 @@ class cuda_attention_sm90 {
 
   /// Runs a gradient that plan_gradient serves, if the tensors' strides allow it.
   ///
-  /// d_out  in the type of Q
-  /// sums   memory of plan.sums_bytes; p.row_lse and p.row_delta have plan.row_stride rows a head
-  bool backward(const gradient_plan& plan, const launch& l, const device_attention& p, bool has_sink, const tensor_view& d_out, std::byte* sums) {
+  /// d_out        in the type of Q
+  /// score_bytes  as in forward
+  /// sums         memory of plan.sums_bytes; p.row_lse and p.row_delta have plan.row_stride rows a head
+  bool backward(const gradient_plan& plan, const launch& l, const device_attention& p, bool has_sink, const tensor_view& d_out, std::byte* sums, std::vector<std::byte>& score_bytes) {
     const cuda_kernel& kernel = work_.kernel(l, kernel_role::sm90_keys);
     const index_t queries = kernel.use->block_keys, keys = kernel.use->block_rows, key_blocks = (p.keys + keys - 1) / keys * p.key_heads * p.batch;
     device_sm90_gradient call;
@@ -84,8 +86,8 @@ class cuda_attention_sm90 {
     if (fused) check_cuda(cuda().fill_bytes_async(address_of(sums), 0, plan.sums_bytes, work_.stream.handle()), "zeroing the sums of dQ");
     call.lists = plan.key_lists;
     call.lists.section = std::min(heads_in_cache(group * (row_bytes + (fused ? p.queries * p.head_dim * 4 : 0))), p.key_heads * p.batch);
-    work_.start(kernel, key_blocks, call);
-    if (work_.has(l, kernel_role::sm90_values)) work_.start(work_.kernel(l, kernel_role::sm90_values), key_blocks, call);
+    start(kernel, key_blocks, call, score_bytes);
+    if (work_.has(l, kernel_role::sm90_values)) start(work_.kernel(l, kernel_role::sm90_values), key_blocks, call, score_bytes);
     if (fused) {
       work_.start(work_.kernel(l, kernel_role::sm90_finish), rows / queries, call);
     } else {
@@ -95,7 +97,7 @@ class cuda_attention_sm90 {
       ensure(encoded, "what boxes of one height cut is cut by boxes of another");
       call.lists = plan.query_lists;
       call.lists.section = std::min(heads_in_cache(p.keys * channels(p) * 2) * group, p.heads * p.batch);
-      work_.start(other, plan.row_stride / tile * p.heads * p.batch, call);
+      start(other, plan.row_stride / tile * p.heads * p.batch, call, score_bytes);
     }
     if (has_sink) {
       std::byte* d_sink = l.outputs.back().data;
@@ -108,6 +110,11 @@ class cuda_attention_sm90 {
 
  private:
   static constexpr index_t most = index_t(1) << 31, row_padding = 128;  // the latter is sm90_row_padding of the kernels
+
+  template <class Call> void start(const cuda_kernel& kernel, index_t blocks, Call& call, std::vector<std::byte>& score_bytes) {
+    void* arguments[] = {&call, score_bytes.data()};
+    work_.start(kernel, blocks, 1, arguments);
+  }
 
   static bool fits(const device_attention& p) { return p.keys > 0 && p.queries > 0 && std::max(p.queries, p.keys) < most; }
   static index_t channels(const device_attention& p) { return index_t(p.head_dim) + p.value_dim; }

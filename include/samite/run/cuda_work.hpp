@@ -56,6 +56,7 @@ struct cuda_node final : node_memory {
   std::vector<std::byte> mask_bytes, score_bytes;
   std::vector<element_sums> score_sums;
   std::uint64_t score_views = 0;
+  bool score_is_narrow = true;  // 32 bits hold its indices: the kernels for sm_90a serve it
 };
 
 /// One stream of a device, and what is launched on it.

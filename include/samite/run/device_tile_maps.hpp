@@ -2,12 +2,14 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <list>
 #include <utility>
 #include <vector>
 
 #include <samite/mask/bit_tiles.hpp>
 #include <samite/run/cuda_attention.hpp>
+#include <samite/run/decode_parts.hpp>
 
 namespace samite::detail {
 
@@ -71,12 +73,19 @@ class device_tile_maps {
     bool fits = true;  // false: more bits than bit_limit; another kernel must evaluate the mask
   };
   static constexpr std::size_t bit_limit = std::size_t(1) << 28;
+  static constexpr index_t tile = 64;  // attention_tile of the kernels
+  /// Parts of a decode step, where the kernel reads them.
+  struct part_lists {
+    device_address runs = 0, parts = 0;
+    index_t batch_lists = 0, head_lists = 0, splits = 1;
+  };
 
-  lists get(const cuda_stream& stream, const std::shared_ptr<const program>& mask, step_snapshot& step, index_t B, index_t H, index_t Q, index_t K, bool with_columns) {
-    auto [e, known] = find(stream, mask, step, {B, H, Q, K, tile, tile, 0});
+  lists get(const cuda_stream& stream, const std::shared_ptr<const program>& mask, step_snapshot& step, index_t B, index_t H, index_t Q, index_t K, bool with_columns,
+            index_t queries = tile) {
+    auto [e, known] = find(stream, mask, step, {B, H, Q, K, queries, tile, 0});
     if (known && (!with_columns || e->has_columns)) return e->value;
     key k = std::exchange(e->of, key{});  // matches nothing until it is complete
-    tile_map map(mask ? any_mask(*mask) : any_mask(), {.B = B, .H = H, .Q = Q, .K = K, .tile_q = tile, .tile_k = tile});
+    tile_map map(mask ? any_mask(*mask) : any_mask(), {.B = B, .H = H, .Q = Q, .K = K, .tile_q = queries, .tile_k = tile});
     e->value.rows = place(stream, map, map.row_runs(), map.row_starts(), map.q_tiles(), e->row_memory);
     if (with_columns) {
       map.build_columns();
@@ -127,13 +136,30 @@ class device_tile_maps {
     return e->bits;
   }
 
+  /// The tiles of at most 64 queries, cut into parts, one a block.
+  part_lists get_parts(const cuda_stream& stream, const std::shared_ptr<const program>& mask, step_snapshot& step, index_t B, index_t H, index_t Q, index_t K, index_t key_heads,
+                       const decode_grid& grid) {
+    auto [e, known] = find(stream, mask, step, {B, H, Q, K, key_heads, grid.multiprocessors * 64 + grid.resident, 3});
+    if (known) return e->parts;
+    key k = std::exchange(e->of, key{});
+    const decode_parts cut = cut_parts(tile_map(any_mask(*mask), {.B = B, .H = H, .Q = Q, .K = K, .tile_q = tile, .tile_k = tile}), H / key_heads, grid);
+    const std::size_t part_bytes = (cut.parts.size() * sizeof(std::int32_t) + 255) / 256 * 256, bytes = part_bytes + cut.runs.size() * sizeof(device_decode_run);
+    std::vector<std::byte> packed(bytes);  // one copy to the device, not two
+    std::memcpy(packed.data(), cut.parts.data(), cut.parts.size() * sizeof(std::int32_t));
+    std::memcpy(packed.data() + part_bytes, cut.runs.data(), cut.runs.size() * sizeof(device_decode_run));
+    if (e->row_memory.bytes() < bytes) e->row_memory = cuda_buffer(stream.device(), bytes * 2);
+    e->row_memory.upload(stream, packed.data(), bytes);
+    e->parts = {e->row_memory.address() + part_bytes, e->row_memory.address(), cut.batch_lists, cut.head_lists, cut.splits};
+    e->of = std::move(k);
+    return e->parts;
+  }
+
  private:
-  static constexpr index_t tile = 64;  // attention_tile of the kernels
   static constexpr std::size_t capacity = 64;
 
   struct key {
     const program* mask = nullptr;
-    std::array<index_t, 7> dims{};  // B, H, Q, K, the tiles, and which lists; all 0 matches nothing
+    std::array<index_t, 7> dims{};  // B, H, Q, K, the tiles (of parts: key heads and what the device runs at once), and which lists; all 0 matches nothing
     std::vector<index_t> numbers{};
     std::vector<std::shared_ptr<const table_contents>> tables{};
     friend bool operator==(const key&, const key&) = default;
@@ -143,6 +169,7 @@ class device_tile_maps {
     std::shared_ptr<const program> mask;
     lists value;
     bit_lists bits;
+    part_lists parts;
     bool has_columns;
     cuda_buffer row_memory, column_memory;  // of lists with bits: the lists; their order, and the bits
   };
@@ -174,7 +201,7 @@ class device_tile_maps {
     const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const entry& e) { return e.of == k; });
     const bool known = found != entries_.end();
     if (known) entries_.splice(entries_.begin(), entries_, found);
-    else if (entries_.size() < capacity) entries_.push_front({{}, mask, {}, {}, false, cuda_buffer(stream.device(), 0), cuda_buffer(stream.device(), 0)});
+    else if (entries_.size() < capacity) entries_.push_front({{}, mask, {}, {}, {}, false, cuda_buffer(stream.device(), 0), cuda_buffer(stream.device(), 0)});
     else entries_.splice(entries_.begin(), entries_, std::prev(entries_.end()));
     entry& e = entries_.front();
     e.of = std::move(k), e.mask = mask;

@@ -23,7 +23,8 @@ std::vector<kernel_source> kernels_of(const plan& p, const std::string& arch);
 /// From now on whoever makes an executor on the CPU also compiles, for GPUs of `arch`, the kernels of its plan, and waits for them: so a
 /// machine without a GPU fills a cache for one that has it. An empty arch ends it. Until the first call SAMITE_COMPILE_FOR says it.
 ///
-/// dry  these executors compute nothing, and all their results are zeros: a whole job then takes as long as its compiles
+/// dry     these executors compute nothing, and all their results are zeros: a whole job then takes as long as its compiles
+/// errors  E-ARG if the kernels serve no such arch (sm_80 and newer)
 void compile_plans_for(std::string arch, kernel_cache& cache = kernel_cache::instance(), bool dry = false);
 
 namespace detail {
@@ -36,7 +37,8 @@ enum class kernel_role : std::uint8_t {
   embedding,
   convert, convert_lse, convert_sink,  // to the dtype that the node's other kernels read
   attention, attention_sm90, attention_bits,
-  sm90_prepare, sm90_keys, sm90_values, sm90_queries, sm90_finish, sm90_sink_gradient, sm90_key_bits,
+  attention_decode, attention_decode_merge, attention_decode_few, attention_decode_few_merge,  // blocks of 64 packed rows, and of 16
+  sm90_prepare, sm90_keys, sm90_values, sm90_queries, sm90_finish, sm90_sink_gradient, sm90_sums, sm90_key_bits,
   attention_prepare, attention_key_gradient, attention_query_gradient, attention_sums, attention_sink_gradient,
 };
 inline constexpr std::size_t kernel_role_count = std::size_t(kernel_role::attention_sink_gradient) + 1;
@@ -51,10 +53,16 @@ struct kernel_use {
   bool is_rare = false;  // not worth a compile before it is asked for
 };
 
-/// Whether SAMITE_ATTENTION says that the portable kernels serve all attention.
-///
-/// errors  E-ENV-VALUE unless it is auto or portable
-bool attention_is_portable();
+/// Which kernels SAMITE_ATTENTION wants: the fastest; those alone for sm_80 and newer that serve any sizes; or, for passes of few queries,
+/// the decode kernels however few the keys.
+enum class attention_kernels : std::uint8_t { automatic, portable, decode };
+
+/// errors  E-ENV-VALUE unless SAMITE_ATTENTION is auto, portable or decode
+attention_kernels attention_setting();
+inline bool attention_is_portable() { return attention_setting() == attention_kernels::portable; }
+
+/// Keys from which few queries take the decode kernels; below, the others are as fast.
+inline constexpr index_t decode_least_keys = 256;
 
 /// Whether SAMITE_DETERMINISTIC says that every bit of a result repeats from run to run.
 ///

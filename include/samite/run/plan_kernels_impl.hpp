@@ -7,6 +7,7 @@
 
 #include <samite/core/env.hpp>
 #include <samite/emit/attention.hpp>
+#include <samite/emit/attention_decode.hpp>
 #include <samite/emit/device_headers.hpp>
 #include <samite/emit/row_kernel.hpp>
 #include <samite/ir/build.hpp>
@@ -17,10 +18,12 @@
 namespace samite {
 namespace detail {
 
-SAMITE_IMPL bool attention_is_portable() {
+SAMITE_IMPL attention_kernels attention_setting() {
   const std::string wanted = env_text("SAMITE_ATTENTION").value_or("auto");
-  if (wanted != "auto" && wanted != "portable") raise("E-ENV-VALUE", "environment variable SAMITE_ATTENTION=\"", wanted, "\": expected auto or portable");
-  return wanted == "portable";
+  if (wanted == "auto") return attention_kernels::automatic;
+  if (wanted == "portable") return attention_kernels::portable;
+  if (wanted == "decode") return attention_kernels::decode;
+  raise("E-ENV-VALUE", "environment variable SAMITE_ATTENTION=\"", wanted, "\": expected auto, portable or decode");
 }
 
 SAMITE_IMPL bool attention_is_deterministic() { return env_number("SAMITE_DETERMINISTIC", 0, 1).value_or(0) == 1; }
@@ -29,7 +32,8 @@ SAMITE_IMPL bool attention_is_deterministic() { return env_number("SAMITE_DETERM
 struct plan_kernels::maker {
   const graph& g;
   const std::string arch, device_class;
-  const bool portable = attention_is_portable(), deterministic = attention_is_deterministic();
+  const attention_kernels setting = attention_setting();
+  const bool portable = setting == attention_kernels::portable, deterministic = attention_is_deterministic();
   std::vector<kernel_use>* out = nullptr;  // of the node at hand
   std::map<std::string, std::shared_ptr<const kernel_source>> units{};  // by text
   std::map<std::string, kernel_text> rows{};                            // by text without a label
@@ -143,18 +147,38 @@ struct plan_kernels::maker {
     add(role, {"attention_bits", unsigned(2 * rows), 0, rows}, emit_attention_bits(mask, rows, columns, role == kernel_role::sm90_key_bits), columns);
   }
 
+  /// The kernels for few queries. Whether all runs of the node take one of them.
+  bool decode(const graph_node& n, const attention_kernel_options& o) {
+    const dim &Q = g.info(n.inputs[0]).dims[2], &K = g.info(n.inputs[1]).dims[2];
+    const index_t group = g.info(n.inputs[0]).dims[1].capacity() / std::max<index_t>(1, g.info(n.inputs[1]).dims[1].capacity()), least = setting == attention_kernels::decode ? 1 : decode_least_keys;
+    const index_t captured = (o.mask != nullptr ? index_t(mask_arguments_bytes(*o.mask)) : 8) + (o.score != nullptr ? index_t(score_arguments_bytes(*o.score, o.score_types.size())) : 8);
+    const bool is_few = Q.is_constant() && Q.constant() <= attention_decode_queries;
+    if (setting == attention_kernels::portable || !serves_decode(o) || !(is_few || !Q.is_constant()) || K.capacity() < least || captured > index_t(kernel_parameter_limit) - 768) return false;
+    if (Q == K && setting != attention_kernels::decode) return false;  // never many keys for few queries
+    const bool is_rare = Q.capacity() > attention_decode_queries;  // a step of training, say, whose length varies
+    const index_t most_rows = std::min(Q.capacity(), attention_decode_queries) * group, least_rows = (Q.is_constant() ? Q.constant() : 1) * group;
+    const auto add_rows = [&](index_t rows, kernel_role role, kernel_role merge) {
+      const kernel_text unit = emit_attention_decode(o, rows);
+      add(role, attention_decode_launch(o, rows), unit, 0, is_rare);
+      add(merge, {"attention_decode_merge", 128, 0, 1}, unit, 0, is_rare);
+    };
+    if (attention_decode_rows(least_rows) == 16) add_rows(16, kernel_role::attention_decode_few, kernel_role::attention_decode_few_merge);
+    if (attention_decode_rows(most_rows) == 64) add_rows(64, kernel_role::attention_decode, kernel_role::attention_decode_merge);
+    return is_few && attention_decode_rows(most_rows) == 16 && K.is_constant() && K.constant() >= least;
+  }
+
   void attention(const graph_node& n, const attention_node& a) {
     const attention_kernel_options o = options_of(n, a, 3);
     if (std::max(o.head_dim, o.value_dim) > attention_head_limit) return;
     convert_sink(n, a, o.type == dtype::f64 ? dtype::f64 : dtype::f32);
-    const bool on_sm90 = is_on_sm90(o, a);
+    const bool always_decodes = decode(n, o), on_sm90 = !always_decodes && is_on_sm90(o, a);
     if (on_sm90) {
       const attention_launch kernel = attention_sm90_launch(o);
       const index_t keys = attention_sm90_keys(o);
       add(kernel_role::attention_sm90, kernel, emit_attention_sm90(o), keys);
       if (a.mask) add_bits(kernel_role::attention_bits, *a.mask, kernel.block_rows, keys);
     }
-    add(kernel_role::attention, attention_forward_launch(o), emit_attention_forward(o), 0, on_sm90);
+    add(kernel_role::attention, attention_forward_launch(o), emit_attention_forward(o), 0, on_sm90 || always_decodes);
   }
 
   void attention_gradient(const graph_node& n, const attention_gradient_node& a) {
@@ -164,7 +188,7 @@ struct plan_kernels::maker {
     convert_sink(n, a, sums);
     if (g.info(n.inputs[5]).type != o.type) convert(kernel_role::convert, g.info(n.inputs[5]).type, o.type, g.info(n.inputs[5]).dims);
     if (a.has_lse_gradient && g.info(n.inputs[6]).type != sums) convert(kernel_role::convert_lse, g.info(n.inputs[6]).type, sums, g.info(n.inputs[6]).dims);
-    const bool on_sm90 = is_on_sm90(o, a);
+    const bool on_sm90 = is_on_sm90(o, a) && serves_sm90_gradient(o);
     if (on_sm90) gradient_on_sm90(o, a);
     const kernel_text unit = emit_attention_gradient(o);
     add(kernel_role::attention_prepare, "attention_prepare", unit.name, unit.text, on_sm90);
@@ -184,6 +208,7 @@ struct plan_kernels::maker {
     if (fused) add(kernel_role::sm90_finish, "attention_finish_sm90", unit.name, unit.text);
     else add(kernel_role::sm90_queries, attention_sm90_query_gradient_launch(o), unit, keys);
     if (a.has_sink) add(kernel_role::sm90_sink_gradient, "attention_sink_gradient", unit.name, unit.text);
+    if (a.tensors > 0) add(kernel_role::sm90_sums, "attention_sums", unit.name, unit.text);
     if (a.mask) add_bits(kernel_role::sm90_key_bits, *a.mask, 128, queries);
     if (a.mask && !fused) add_bits(kernel_role::attention_bits, *a.mask, 128, keys);
   }
@@ -244,14 +269,21 @@ struct compile_setting {
   }
 };
 
+/// sm_80 and newer, with a or f behind it or not.
+inline bool is_served_arch(std::string_view arch) {
+  if (!arch.starts_with("sm_")) return false;
+  arch.remove_prefix(3);
+  if (!arch.empty() && (arch.back() == 'a' || arch.back() == 'f')) arch.remove_suffix(1);
+  return (arch.size() == 2 || arch.size() == 3) && arch.find_first_not_of("0123456789") == arch.npos && (arch.size() == 3 ? arch[0] != '0' : arch[0] >= '8');
+}
+
 SAMITE_IMPL bool compile_beside(const plan& p) {
   compile_setting& s = compile_setting::instance();
   std::unique_lock lock(s.mutex);
   if (!std::exchange(s.is_read, true)) {
     s.arch = env_text("SAMITE_COMPILE_FOR").value_or("");
-    const std::string digits = s.arch.substr(0, s.arch.find_last_not_of("af") + 1);
-    if (!s.arch.empty() && (!digits.starts_with("sm_") || digits.size() < 5 || digits.find_first_not_of("0123456789", 3) != std::string::npos))
-      raise("E-ENV-VALUE", "environment variable SAMITE_COMPILE_FOR=\"", s.arch, "\": expected an arch with its suffix, e.g. sm_90a");
+    if (!s.arch.empty() && !is_served_arch(s.arch))
+      raise("E-ENV-VALUE", "environment variable SAMITE_COMPILE_FOR=\"", s.arch, "\": expected an arch from sm_80 on with its suffix, e.g. sm_90a");
   }
   const std::string arch = s.arch;
   kernel_cache* const cache = s.cache;
@@ -267,6 +299,7 @@ SAMITE_IMPL bool compile_beside(const plan& p) {
 SAMITE_IMPL std::vector<kernel_source> kernels_of(const plan& p, const std::string& arch) { return detail::plan_kernels(p, arch).sources(true); }
 
 SAMITE_IMPL void compile_plans_for(std::string arch, kernel_cache& cache, bool dry) {
+  if (!arch.empty() && !detail::is_served_arch(arch)) raise("E-ARG", "compile for \"", arch, "\": expected an arch from sm_80 on with its suffix, e.g. sm_90a");
   detail::compile_setting& s = detail::compile_setting::instance();
   const std::lock_guard lock(s.mutex);
   s.is_read = true, s.arch = std::move(arch), s.cache = &cache, s.dry = dry;
