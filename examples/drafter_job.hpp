@@ -209,12 +209,12 @@ inline drafter_report train_drafter(const drafter_settings& s) {
   if (s.written > 0 && s.written_prompt >= s.window)
     raise("E-ARG-WRITTEN", "--written-prompt ", s.written_prompt, " --window ", s.window, ": a prompt that fills its window leaves the target nothing to write; give a --written-prompt below ", s.window, ", or --written 0");
   // What the arguments alone can't have is said before anything is written, the run's status included.
+  make_backend(s.on);
   check_text(s.text, s.window);
   const decoder_config read = load_target_config(s.target);
   check_positions("train_drafter --window", read, s.window);
   const drafter_config c = drafter_for(read, s);
   check_start_layers(read, s);
-  make_backend(s.on);
   watch_run(status_folder(s.output));
   beat("load");
   const byte_corpus corpus = load_corpus(s.text, s.window);

@@ -103,9 +103,9 @@ inline void check_memory(const decoder_config& c, device on) {
 /// Trains a byte-level decoder from scratch, or continues an interrupted run of the same settings.
 inline void train_target(const target_settings& s) {
   // What the arguments alone can't have is said before anything is written, the run's status included.
-  check_text(s.text, s.window + 1);
   const decoder_config c = target_for(s);
   make_backend(s.on);
+  check_text(s.text, s.window + 1);
   check_memory(c, s.on);
   watch_run(status_folder(s.output));
   beat("load");

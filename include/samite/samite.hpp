@@ -12,6 +12,7 @@
 #include <samite/jit/crash_report.hpp>
 #include <samite/jit/run_status.hpp>
 #include <samite/mask.hpp>
+#include <samite/mask/count_kept.hpp>
 #include <samite/mask/grid.hpp>
 #include <samite/mask/layouts.hpp>
 #include <samite/mask/picture.hpp>

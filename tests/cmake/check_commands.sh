@@ -82,6 +82,7 @@ for program in train_target train_drafter quickstart; do refuses 2 E-ARG $progra
 if [ -e .status ]; then fault 'an empty --output: made .status here'; else passed=$((passed + 1)); fi
 for flag in hidden layers heads kv-heads head-dim intermediate; do refuses 2 E-ARG train_target --$flag 0 "${out[@]}"; done
 refuses 2 E-ARG-SIZES train_target --heads 4 --kv-heads 3 "${out[@]}"
+refuses 2 E-ARG-SIZES train_target --heads 4 --kv-heads 3 --text nowhere.txt "${out[@]}"  # before files are looked for
 refuses 2 E-ARG-SIZES train_target --head-dim 7 "${out[@]}"
 refuses 2 E-ARG-DTYPE train_target --stored f16 "${out[@]}"
 says --stored

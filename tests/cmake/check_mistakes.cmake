@@ -1,6 +1,6 @@
 # Compiles one file of tests/compile_fail: with -DMISTAKE=0 it must pass; with =1, =2 ... it must fail with the text that the file
 # gives on a line of its own: `// mistake 1: text of the message`, or `// mistake 1 with -option: text` for an option more. The last `// mistake` line
-# bounds the numbers tried.
+# bounds the numbers tried. Lines of the same number that follow each other are sentences of one compilation.
 cmake_minimum_required(VERSION 3.25)
 function(compile number result output)
   execute_process(COMMAND ${compiler} -std=c++20 -fsyntax-only -DSAMITE_SPLIT=1 -DMISTAKE=${number} -I ${include} ${ARGN} ${source}
@@ -14,6 +14,7 @@ if(NOT status EQUAL 0)
   message(FATAL_ERROR "${source} with MISTAKE=0 must compile:\n${text}")
 endif()
 file(STRINGS ${source} wanted REGEX "^// mistake [0-9]+( with -[^ ]+)?: ")
+set(compiled "")
 if(NOT wanted)
   message(FATAL_ERROR "${source} has no line `// mistake 1: <text that the compiler must print>`")
 endif()
@@ -22,7 +23,10 @@ foreach(line IN LISTS wanted)
   set(number ${CMAKE_MATCH_1})
   set(option ${CMAKE_MATCH_3})
   set(sentence "${CMAKE_MATCH_4}")
-  compile(${number} status text ${option})
+  if(NOT "${number} ${option}" STREQUAL compiled)  # several sentences of one mistake are one compilation
+    compile(${number} status text ${option})
+    set(compiled "${number} ${option}")
+  endif()
   if(status EQUAL 0)
     message(FATAL_ERROR "${source} with MISTAKE=${number} must not compile")
   endif()

@@ -1,5 +1,5 @@
 // Comparisons don't chain.
-// mistake 1: a < b < c: the left side is a predicate already
+// mistake 1: a < b < c: the left side is a predicate or condition already
 // mistake 2: e.g. `0 <= kv && kv < 8`. [E-MASK-CHAIN]
 #include <samite/mask.hpp>
 using namespace samite;

@@ -7,7 +7,14 @@
 // mistake 6: Compare it, e.g. `docs[q] == 0` for `!docs[q]`
 // mistake 7: bool x = mask: a mask is no truth value
 // mistake 8: and choose by pairs with select(mask, x, y). [E-MASK-OPERAND]
+// mistake 9: the condition is no comparison over b, h, q and kv
+// mistake 9: mask == true, mask < false and their like: a mask is no truth value
+// mistake 9: a mask was expected, but this is no condition over b, h, q and kv
+// mistake 9: t[x]: x is a floating-point number
+// mistake 9: index and x: x is neither an index nor a whole number
+// mistake 9: this is a function that makes one: call it
 #include <samite/mask.hpp>
+#include <samite/mask/transform.hpp>
 using namespace samite;
 using namespace samite::symbols;
 any_mask mask() {
@@ -30,7 +37,13 @@ any_mask mask() {
   return x ? full() : full();
 #elif MISTAKE == 8
   return kv <= q ? window(3) : window(4);
+#elif MISTAKE == 9
+  static_cast<void>(select(true, window(3), window(4)));
+  static_cast<void>(q == nullptr);
+  static_cast<void>(causal() && causal);
+  static_cast<void>(minus(causal(), q) && with_indices(causal(), 0.5, kv));
+  return causal() == true;
 #else
-  return kv <= q && ok[kv] != 0 && ok[q] == 0 && select(kv <= q, window(3), window(4));
+  return minus(causal(), window(3)) && with_indices(causal(), q, kv) && kv <= q && ok[kv] != 0 && ok[q] == 0 && select(kv <= q, window(3), window(4));
 #endif
 }

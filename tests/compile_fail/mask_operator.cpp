@@ -8,6 +8,7 @@
 // mistake 7: a number where the mask keeps is select(mask, 1, 0). [E-MASK-OPERATOR]
 // mistake 8: For pairs that exactly one keeps write `a != b`. [E-MASK-OPERATOR]
 // mistake 9: Write !mask. [E-MASK-OPERATOR]
+// mistake 10: index ^ x, ~index: there are no bit operations on indices
 #include <samite/mask.hpp>
 using namespace samite;
 using namespace samite::symbols;
@@ -31,6 +32,8 @@ any_mask mask() {
   return window(3) ^ causal();
 #elif MISTAKE == 9
   return ~causal();
+#elif MISTAKE == 10
+  return (~q ^ kv) == 0;
 #else
   return (kv <= q) && (q - kv < 4) && q % 16 == 0 && ok[kv] != 0 && (window(3) != causal()) && !causal() && 2 * select(kv <= q, 1, 0) < 3;
 #endif

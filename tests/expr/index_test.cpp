@@ -91,3 +91,12 @@ TEST_CASE("divisors, moduli and shifts must be positive numbers known beforehand
   CHECK_THROWS_WITH_AS((q % kv).lower(p), doctest::Contains("x % n: the modulus"), error);
   CHECK_THROWS_WITH_AS((void)(kv < ~std::uint64_t(0)), doctest::Contains("E-EXPR-NUMBER"), error);
 }
+
+TEST_CASE("numbers that 64 bits don't hold are refused wherever they are written") {
+  scalar s(3u);
+  CHECK_THROWS_WITH_AS(scalar(~std::uint64_t(0)), doctest::Contains("E-EXPR-NUMBER"), error);
+  CHECK_THROWS_WITH_AS(s.set(~std::uint64_t(0)), doctest::Contains("18446744073709551615"), error);
+  CHECK_THROWS_WITH_AS(fixed(~std::uint64_t(0)), doctest::Contains("E-EXPR-NUMBER"), error);
+  CHECK_THROWS_WITH_AS(static_cast<void>(kv < ~std::uint64_t(0)), doctest::Contains("E-EXPR-NUMBER"), error);
+  CHECK(s.value() == 3);
+}

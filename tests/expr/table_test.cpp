@@ -46,3 +46,15 @@ TEST_CASE("per_batch adds the batch where the table has one") {
   CHECK(visible_keys(per_batch(table({0, 1, 0}), kv) == 1, 0, 3, 1) == keys{1});
   CHECK(visible_keys(per_batch(table({0, 1, 0, 1, 1, 0}, {2, 3}), kv) == 1, 0, 3, 1) == keys{0, 1});
 }
+
+TEST_CASE("tables are made of vectors, arrays, spans and truth values; an update keeps the dimensions of more than one") {
+  const auto values_of = [](const table_ref& t) { return t.contents()->values(); };
+  int writable[] = {1, 0};
+  const std::vector<std::int32_t> expected{1, 0};
+  CHECK(values_of(table(std::array<std::uint8_t, 2>{1, 0})) == expected);
+  CHECK(values_of(table(std::span(writable))) == expected);
+  CHECK(values_of(table(std::vector<bool>{true, false})) == expected);
+  auto pairs = table({1, 2, 3, 4}, {2, 2});
+  pairs.update({5, 6, 7, 8});
+  CHECK(pairs.dims() == std::vector<index_t>{2, 2});
+}

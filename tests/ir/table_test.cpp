@@ -84,3 +84,14 @@ TEST_CASE("an empty table can be held; it reads as 0 where it is clamped") {
   CHECK(nothing.contents()->is_empty());
   CHECK(nothing.contents()->clamped(0, 0, 5) == 0);
 }
+
+TEST_CASE("room for a negative count, or more than 2^40 values, is refused") {
+  auto ids = table({1, 2});
+  CHECK_THROWS_WITH_AS(ids.reserve(-4), doctest::Contains("table.reserve(-4)"), error);
+  CHECK_THROWS_WITH_AS(ids.reserve(index_t(1) << 60), doctest::Contains("E-MASK-TABLE-CAPACITY"), error);
+}
+
+TEST_CASE("strides that leave the values are told apart from dimensions that hold another count") {
+  CHECK_THROWS_WITH_AS(table(std::vector{1, 2, 3}, {2}, {-1}), doctest::Contains("read the values from number -1 to 0, but 3 were given"), error);
+  CHECK_THROWS_WITH_AS(table(std::vector{1, 2, 3}, {2}), doctest::Contains("hold 2 values, but 3 were given"), error);
+}

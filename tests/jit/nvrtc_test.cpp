@@ -55,6 +55,22 @@ TEST_CASE("a text that does not compile is E-JIT-COMPILE with the label, the lin
   }
 }
 
+TEST_CASE("sources of one label that did not compile are kept apart") {
+  NEEDS_NVRTC;
+  const auto kept = [](const char* text) {
+    try {
+      compile_kernel({.label = "same", .text = text, .arch = "sm_90a"});
+    } catch (const samite::error& e) {
+      const std::string said = e.what(), before = "was kept at ";
+      const std::size_t found = said.find(before);
+      return found == std::string::npos ? std::string() : said.substr(found + before.size(), said.find(' ', found + before.size()) - found - before.size());
+    }
+    return std::string();
+  };
+  const std::string one = kept("one wrong text"), two = kept("another wrong text");
+  if (!one.empty()) CHECK(one != two);  // there may be no folder to keep them in
+}
+
 TEST_CASE("what the assembler refuses is said too, and errors past the sixth are counted") {
   NEEDS_NVRTC;
   const std::string large = "extern \"C\" __global__ void k(int* x) { __shared__ int s[100000]; s[threadIdx.x] = 1; __syncthreads(); x[0] = s[5]; }\n";

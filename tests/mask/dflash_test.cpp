@@ -160,3 +160,16 @@ TEST_CASE("DFlash: anchors that were promised to be sorted are refused where the
   o.keep = std::nullopt, o.sorted_anchors = false;
   CHECK_NOTHROW(dflash_mask(o));
 }
+
+TEST_CASE("counts of blocks that the anchors don't have are refused") {
+  dflash_mask_options o{.context_length = 8, .block_size = 4, .anchors = table({1, 3, 5})};
+  for (const index_t count : {-3, 0, 4}) {
+    o.block_count = count;
+    CHECK_THROWS_WITH_AS(dflash_mask(o), doctest::Contains("has 3 blocks a row"), error);
+  }
+  o.block_count = 3;
+  CHECK_NOTHROW(dflash_mask(o));
+  o.block_count = std::nullopt;
+  o.anchors = table(std::vector<int>{}, {0});
+  CHECK_THROWS_WITH_AS(dflash_mask(o), doctest::Contains("and so no block"), error);
+}

@@ -49,3 +49,38 @@ TEST_CASE("draw takes any size of picture, and refuses numbers that can't be add
   CHECK(unlike("E-MASK-DRAW", {"head h = -1"}, [] { draw(causal(), 5, 5, {.h = -1}); }) == "");
   CHECK(unlike("E-MASK-DRAW", {"2^26 characters"}, [] { draw(causal(), index_t(1) << 40, index_t(1) << 40, {.columns = most, .lines = most}); }) == "");
 }
+
+TEST_CASE("numbers beyond 2^55 are what they are: each pair is as in 128 bits, or the mask is refused") {
+  const index_t large = index_t(1) << 60, seed = 0x1234567890abcdef;
+  const auto picture = [](index_t rows, index_t keys, auto keep) {
+    std::string text;
+    for (index_t i = 0; i < rows; ++i, text += '\n')
+      for (index_t j = 0; j < keys; ++j) text += keep(__int128(i), __int128(j)) ? '#' : '.';
+    return text;
+  };
+  CHECK(draw((q + large) % 10 == 6, 24, 3, {.with_scale = false}) == picture(24, 3, [&](__int128 i, __int128) { return (i + large) % 10 == 6; }));
+  CHECK(draw((q * 31 + kv * 17 + scalar(seed)) % 7 == 0, 16, 16, {.with_scale = false}) == picture(16, 16, [&](__int128 i, __int128 j) { return (i * 31 + j * 17 + seed) % 7 == 0; }));
+  CHECK(draw(q * large >= kv * (large / 4), 2, 4, {.with_scale = false}) == picture(2, 4, [&](__int128 i, __int128 j) { return i * large >= j * (large / 4); }));
+  CHECK(unlike("E-MASK-OVERFLOW", {"mask: an index expression can leave 62 bits"}, [&] { draw(q * large >= kv * (large / 4), 4, 10); }) == "");
+  CHECK(unlike("E-MASK-OVERFLOW", {}, [&] { draw((q + scalar(std::numeric_limits<index_t>::max())) % 10 == 6, 4, 4); }) == "");
+  CHECK(draw(fixed(std::numeric_limits<index_t>::max()) + fixed(1) > kv, 1, 4, {.with_scale = false}) == "####\n");
+  CHECK(unlike("E-MASK-OVERFLOW", {}, [&] { draw((fixed(std::numeric_limits<index_t>::max()) + fixed(1)) % 7 == kv, 4, 4); }) == "");
+  CHECK(unlike("E-MASK-OVERFLOW", {}, [&] { draw(max(q, scalar(index_t(1) << 61)) % 7 == kv, 4, 4); }) == "");
+  CHECK(unlike("E-MASK-OVERFLOW", {}, [&] { draw(kv < select(q < 2, scalar(std::numeric_limits<index_t>::max()), 3) % 7, 4, 4); }) == "");
+}
+
+TEST_CASE("a number that a comparison has by itself may be as large as it likes") {
+  for (const index_t large : {index_t(1) << 56, (index_t(1) << 61) - 1, index_t(1) << 61, std::numeric_limits<index_t>::max()}) {
+    CAPTURE(large);
+    CHECK(draw(window(scalar(large)) && kv >= -large && !(kv > large) && kv != large && !(kv == -large), 2, 3, {.with_scale = false}) == "#..\n##.\n");
+    CHECK(draw(kv <= q + scalar(large) && abs(q - kv) <= large && kv <= min(q, large), 2, 3, {.with_scale = false}) == "#..\n##.\n");
+    CHECK(draw(q >= large || kv + large < q, 2, 3, {.with_scale = false}) == "...\n...\n");
+  }
+}
+
+TEST_CASE("what is refused of a mask with a label says which mask") {
+  const auto ids = table({1, 2});
+  CHECK(unlike("E-MASK-TABLE-RANGE", {"mask \"mine\": index 0 of a table"}, [&] { draw(any_mask(ids[kv] == 1, "mine"), 4, 4); }) == "");
+  CHECK(unlike("E-MASK-TABLE-RANGE", {"mask \"mine\": index 0 of a table"}, [&] { tile_map(any_mask(ids[kv] == 1, "mine"), {.Q = 4, .K = 4}); }) == "");
+  CHECK(unlike("E-MASK-TABLE-RANGE", {"samite: mask: index 0 of a table"}, [&] { draw(ids[kv] == 1, 4, 4); }) == "");
+}

@@ -75,3 +75,7 @@ TEST_CASE("a jagged batch hides rows and keys behind each batch's lengths") {
   CHECK(visible_keys(mask, 2, 4, 0) == keys{});
   CHECK(visible_keys(mask, 0, 4, 1) == keys{});
 }
+
+TEST_CASE("document_ends is named where it refuses ids") {
+  CHECK_THROWS_WITH_AS(document_ends({1, 2, 1}), doctest::Contains("document_ends: the tokens of document 1"), error);
+}

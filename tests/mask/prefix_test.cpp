@@ -27,3 +27,9 @@ TEST_CASE("global_window: global tokens see all and are seen by all") {
   CHECK(visible_keys(global_window(1, 1), 7, 8) == keys{0, 6, 7});
   CHECK_THROWS_WITH_AS(global_window(1, -1), doctest::Contains("E-MASK-WINDOW"), error);
 }
+
+TEST_CASE("counts of tokens below 0 are refused") {
+  CHECK_THROWS_WITH_AS(prefix(-1), doctest::Contains("prefix: -1 tokens; a count of tokens is 0 or more [E-MASK-LENGTHS]"), error);
+  CHECK_THROWS_WITH_AS(prefix(scalar(-2)), doctest::Contains("E-MASK-LENGTHS"), error);
+  CHECK_THROWS_WITH_AS(causal_bottom_right(-1, 5), doctest::Contains("causal_bottom_right, queries: -1"), error);
+}

@@ -49,3 +49,7 @@ TEST_CASE("tiles of shared tokens are sound and decided") {
   samite_tests::check_exact("shared question", shared_question(70, table(answers)), {.Q = 300, .K = 300, .tile_q = 16, .tile_k = 16});
   samite_tests::check_exact("image spans", image_spans(table(answers)), {.Q = 300, .K = 300, .tile_q = 16, .tile_k = 16});
 }
+
+TEST_CASE("a question has no negative count of tokens") {
+  CHECK_THROWS_WITH_AS(shared_question(-1, table({0, 0})), doctest::Contains("shared_question: -1 tokens"), error);
+}

@@ -73,6 +73,67 @@ TEST_CASE("a NaN among a row's visible scores is its log-sum-exp, with and witho
   }
 }
 
+TEST_CASE("where select takes another branch, an infinite or NaN derivative does not reach the gradient") {
+  const index_t S = 9;
+  const auto apart = [] { return real(select(q == kv, 1, q - kv)); };
+  const auto behind = [] { return real(max(q - kv, 1)); };
+  const std::pair<probe::score_of, probe::score_of> pairs[] = {
+      {[](const value&) { return any_score(select(q == kv, 0.0, score / (q - kv))); }, [&](const value&) { return any_score(select(q == kv, 0.0, score / apart())); }},
+      {[](const value&) { return any_score(select(kv < q, score * sqrt(real(q - kv)), score)); }, [&](const value&) { return any_score(select(kv < q, score * sqrt(behind()), score)); }},
+      {[](const value& t) { return any_score(select(kv < q, table(t)[kv] * log(real(q - kv)) + score, select(score > 0, score, 2.0 * score))); },
+       [&](const value& t) { return any_score(select(kv < q, table(t)[kv] * log(behind()) + score, select(score > 0, score, 2.0 * score))); }},
+      {[](const value&) { return any_score(select(q != kv, select(kv < q, sqrt(score * score / (q - kv)), score), score)); },
+       [&](const value&) { return any_score(select(q != kv, select(kv < q, sqrt(score * score / behind()), score), score)); }}};
+  for (const auto& [plain, remedied] : pairs) {
+    const auto gradients = [&](const probe::score_of& f) {
+      probe p(random_numbers({1, 2, S, 3}, 1), random_numbers({1, 2, S, 3}, 2), random_numbers({1, 2, S, 3}, 3), full(), f, random_numbers({S}, 4));
+      std::vector<double> all;
+      for (const char* name : {"out", "dQ", "dK", "dV"}) {
+        const std::vector<double> one = p.output(name);
+        all.insert(all.end(), one.begin(), one.end());
+      }
+      return all;
+    };
+    const std::vector<double> found = gradients(plain);
+    CHECK(std::none_of(found.begin(), found.end(), [](double x) { return std::isnan(x); }));
+    CHECK(found == gradients(remedied));
+  }
+}
+
+TEST_CASE("conditions on scores combine with && || ! == and !=, and chains of bounds are clamp") {
+  const index_t S = 9;
+  const auto output = [&](const probe::score_of& f) {
+    return probe(random_numbers({1, 1, S, 3}, 1), random_numbers({1, 1, S, 3}, 2), random_numbers({1, 1, S, 3}, 3), full(), f, tensor(f64, {0})).output("out");
+  };
+  const auto nested = output([](const value&) { return any_score(select(score > 0.1, select(score < 0.5, 1.5, score), score)); });
+  CHECK(output([](const value&) { return any_score(select(score > 0.1 && score < 0.5, 1.5, score)); }) == nested);
+  CHECK(output([](const value&) { return any_score(select(!(score > 0.1) || !(score < 0.5), score, 1.5)); }) == nested);
+  CHECK(output([](const value&) { return any_score(select(score != score, 7.0, select(score == score, score, 7.0))); }) == output(nullptr));
+  CHECK(output([](const value&) { return any_score(clamp(score, -0.5, 0.25)); }) == output([](const value&) { return any_score(min(max(score, -0.5), 0.25)); }));
+  CHECK(output([](const value&) { return any_score(sigmoid(score)); }) == output([](const value&) { return any_score(1 / (1 + exp(-score))); }));
+}
+
+TEST_CASE("what is refused of a mask or score function at the run says which one, and of which attention") {
+  const auto refusal = [](attention_options options) -> std::string {
+    graph g;
+    const value Q = g.input("Q", f32, {1, 1, 4, 8});
+    options.label = "layer 3";
+    g.output("y", contiguous(attention(Q, Q, Q, options).out));
+    executor run(make_plan(g, CASE_DEVICE));
+    run.bind("Q", tensor(f32, {1, 1, 4, 8}));
+    try {
+      run.step();
+    } catch (const error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const auto ids = table({1, 2});
+  CHECK(refusal({.mask = any_mask(ids[kv] == 1, "mine")}).find("samite: attention \"layer 3\": mask \"mine\": index 0 of a table") == 0);
+  CHECK(refusal({.mask = ids[kv] == 1}).find("samite: attention \"layer 3\": mask: index 0 of a table") == 0);
+  CHECK(refusal({.score = score + ids[kv]}).find("samite: attention \"layer 3\": score function: index 0 of a table") == 0);
+}
+
 TEST_CASE("score functions refuse what has no meaning") {
   graph g;
   const value slopes = g.parameter("slopes", f32, {4}), ids = g.input("ids", i32, {4});
@@ -80,6 +141,9 @@ TEST_CASE("score functions refuse what has no meaning") {
   CHECK(samite_tests::unlike("E-SCORE-TYPE", {}, [&] { (void)any_score(score + table(ids)[h]); }) == "");
   CHECK(samite_tests::unlike("E-SCORE-CAP", {}, [&] { (void)softcap(0); }) == "");
   CHECK(samite_tests::unlike("E-SCORE-CAP", {}, [&] { (void)softcap(std::nan("")); }) == "");
+  for (const double wrong : {HUGE_VAL, -HUGE_VAL, -1.0}) CHECK(samite_tests::unlike("E-SCORE-CAP", {}, [&] { (void)softcap(wrong); }) == "");
+  for (const double wrong : {HUGE_VAL, std::nan("")}) CHECK(samite_tests::unlike("E-SCORE-CAP", {"temperature("}, [&] { (void)temperature(wrong, 4); }) == "");
+  CHECK(samite_tests::unlike("E-SCORE-DISTANCE", {"[4,12]", "2 * 6 + 1 = 13 entries"}, [&] { (void)relative_bias(g.parameter("narrow", f32, {4, 12}), 6); }) == "");
   CHECK(samite_tests::unlike("E-SCORE-HEADS", {}, [&] { (void)alibi(0); }) == "");
   CHECK(samite_tests::unlike("E-SCORE-DISTANCE", {}, [&] { (void)relative_bias(slopes, -1); }) == "");
   CHECK(samite_tests::unlike("E-SCORE-RANK", {}, [&] { (void)t5_bias(slopes); }) == "");

@@ -186,7 +186,7 @@ SAMITE_IMPL std::vector<std::byte> pack_mask_arguments(const program& p, std::sp
                                                   std::span<const std::uint64_t> pointers) {
   ensure(contents.size() == p.tables().size() && pointers.size() == p.tables().size(), "every table of a mask has contents and an address");
   std::vector<std::int64_t> words;
-  for (const auto& cell : p.arguments()) words.push_back(argument_value(*cell));
+  for (const auto& cell : p.arguments()) words.push_back(cell->index());
   for (const auto& table : contents) words.insert(words.end(), table->dims().begin(), table->dims().end());
   for (std::uint64_t pointer : pointers) words.push_back(std::bit_cast<std::int64_t>(pointer));
   std::vector<std::byte> bytes(mask_arguments_bytes(p));

@@ -11,7 +11,16 @@
 namespace samite {
 
 /// Base of every index expression; deriving from it is what makes a type one.
-struct index_tag {};
+struct index_tag {
+  /// A sentence for `list[kv]` with a list of C++, `int n = q` and `if (q)`.
+  template <std::integral T>
+  constexpr operator T() const {
+    static_assert(detail::never<T>,
+                  "int x = q, list[kv], if (q): an index is an expression over b, h, q and kv, and no number of C++. Look numbers up in a table, e.g. `table(list)[kv]`; "
+                  "a scalar's number is its .value(). [E-MASK-OPERAND]");
+    return T();
+  }
+};
 /// Base of tables (expr/table.hpp, expr/score.hpp): they are no indices, but their elements are numbers.
 struct table_tag {};
 
@@ -25,14 +34,42 @@ concept index_expr = std::derived_from<E, index_tag> && requires(const E e, prog
 template <class E>
 concept index_operand = index_expr<E> || (std::integral<E> && !std::same_as<E, bool>);
 
+namespace detail {
+
+template <std::integral T>
+constexpr index_t checked_number(T value) {
+  constexpr bool is_character = std::same_as<T, char> || std::same_as<T, wchar_t> || std::same_as<T, char8_t> || std::same_as<T, char16_t> || std::same_as<T, char32_t>;
+  static_assert(!is_character, "a whole number was expected, but this is a character: convert it, e.g. `q == int('a')`. [E-MASK-OPERAND]");
+  if constexpr (!is_character)
+    if (!std::in_range<index_t>(value)) raise("E-EXPR-NUMBER", "a number in an index expression does not fit 64 bits: ", value);
+  return index_t(value);
+}
+
+// What is read as a whole number: integers of any type, and what converts to one.
+template <class T>
+concept plain_number = std::convertible_to<const T&, index_t> && !std::derived_from<T, index_tag>;
+
+template <plain_number T>
+constexpr index_t whole_number(const T& value) {
+  static_assert(!std::floating_point<T>, "a whole number was expected, but this is a floating-point number: b, h, q, kv, lengths and counts are integers. Round it, e.g. `scalar(3)`. [E-EXPR-FLOAT]");
+  static_assert(!std::same_as<T, bool>, "a whole number was expected, but this is a bool: write 0 or 1. [E-MASK-OPERAND]");
+  if constexpr (std::integral<T>) return checked_number(value);
+  else return index_t(value);
+}
+
+}  // namespace detail
+
 /// A captured number that may be set later: lengths, offsets and widths that change from run to run.
 ///
 /// threads  `set` may run beside readers; a run reads the value once, when it starts. Copies share the number
 class scalar : public index_tag {
  public:
-  scalar(index_t value) : cell_(make_cell(value)) {}
+  /// errors  E-EXPR-NUMBER (beyond 64 bits), here and from `set`
+  template <detail::plain_number T>
+  scalar(const T& value) : cell_(make_cell(detail::whole_number(value))) {}
 
-  void set(index_t value) { cell_->set(value); }
+  template <detail::plain_number T>
+  void set(const T& value) { cell_->set(detail::whole_number(value)); }
   index_t value() const { return cell_->index(); }
   node_id lower(program& p) const { return build_argument(p, cell_); }
 
@@ -62,12 +99,6 @@ struct captured_number : index_tag {
   }
   node_id lower(program& p) const { return cell ? build_argument(p, cell) : build_constant(p, value); }
 };
-
-template <std::integral T>
-constexpr index_t checked_number(T value) {
-  if (!std::in_range<index_t>(value)) raise("E-EXPR-NUMBER", "a number in an index expression does not fit 64 bits: ", value);
-  return index_t(value);
-}
 
 template <index_expr E> E as_index(E e) { return e; }
 template <std::integral T> captured_number as_index(T value) { return captured_number(checked_number(value)); }
@@ -162,7 +193,8 @@ inline constexpr detail::symbol_expr<symbol_id::kv> kv{};
 }  // namespace symbols
 
 /// A number that becomes part of the kernel instead of an argument.
-constexpr auto fixed(index_t value) { return detail::fixed_number(value); }
+template <detail::plain_number T>
+constexpr auto fixed(const T& value) { return detail::fixed_number(detail::whole_number(value)); }
 
 // Division and remainder round towards minus infinity and take a positive number; E-EXPR-DIVISOR refuses others.
 template <class L, class R> requires detail::index_pair<L, R>
@@ -228,7 +260,7 @@ template <class L, class R>
 known_predicate refuse_float() {
   static_assert(never<L, R>,
                 "index < x: x is a floating-point number, but b, h, q, kv and tables are integers. "
-                "Write a whole number, e.g. `q - kv < 128`, or scale both sides. [E-EXPR-FLOAT]");
+                "Write a whole number, e.g. `q - kv < 128`, or scale both sides; and check that a local variable does not hide samite::symbols::q. [E-EXPR-FLOAT]");
   return known_predicate(true);
 }
 }  // namespace detail
@@ -252,16 +284,10 @@ L operator%(L left, R) {
 }
 
 namespace detail {
-// A fraction that reaches an operator by a conversion, so that the operators of scores (expr/score.hpp) are nearer where they are included.
-struct fraction {
-  template <std::floating_point T>
-  constexpr fraction(T) {}
-};
-
-template <class E>
+template <class... E>
 fixed_number refuse_fraction() {
-  static_assert(never<E>,
-                "index / x, index * x and their like: x is a floating-point number, but b, h, q, kv and tables are integers. Write a whole number or scale both sides, e.g. "
+  static_assert(never<E...>,
+                "index / x, min(index, x) and their like: x is a floating-point number, but b, h, q, kv and tables are integers. Write a whole number or scale both sides, e.g. "
                 "`q > 2 * kv`. Reals are for score functions: include <samite/score/scale.hpp>. [E-EXPR-FLOAT]");
   return fixed_number(0);
 }
@@ -288,14 +314,23 @@ template <class L, class R>
 concept index_and_number = (index_expr<L> && number_like<R>) || (number_like<L> && index_expr<R>);
 }  // namespace detail
 
-template <index_expr L> auto operator+(const L&, detail::fraction) { return detail::refuse_fraction<L>(); }
-template <index_expr L> auto operator-(const L&, detail::fraction) { return detail::refuse_fraction<L>(); }
-template <index_expr L> auto operator*(const L&, detail::fraction) { return detail::refuse_fraction<L>(); }
-template <index_expr L> auto operator/(const L&, detail::fraction) { return detail::refuse_fraction<L>(); }
-template <index_expr R> auto operator+(detail::fraction, const R&) { return detail::refuse_fraction<R>(); }
-template <index_expr R> auto operator-(detail::fraction, const R&) { return detail::refuse_fraction<R>(); }
-template <index_expr R> auto operator*(detail::fraction, const R&) { return detail::refuse_fraction<R>(); }
-template <index_expr R> auto operator/(detail::fraction, const R&) { return detail::refuse_fraction<R>(); }
+// The operators of scores (expr/score.hpp) are more constrained, and so nearer where they are included.
+template <class L, class R> requires detail::index_and_float<L, R>
+auto operator+(L, R) { return detail::refuse_fraction<L, R>(); }
+template <class L, class R> requires detail::index_and_float<L, R>
+auto operator-(L, R) { return detail::refuse_fraction<L, R>(); }
+template <class L, class R> requires detail::index_and_float<L, R>
+auto operator*(L, R) { return detail::refuse_fraction<L, R>(); }
+template <class L, class R> requires detail::index_and_float<L, R>
+auto operator/(L, R) { return detail::refuse_fraction<L, R>(); }
+template <class L, class R> requires detail::index_and_float<L, R>
+auto operator<<(L, R) { return detail::refuse_fraction<L, R>(); }
+template <class L, class R> requires detail::index_and_float<L, R>
+auto operator>>(L, R) { return detail::refuse_fraction<L, R>(); }
+template <class L, class R> requires detail::index_and_float<L, R>
+auto min(L, R) { return detail::refuse_fraction<L, R>(); }
+template <class L, class R> requires detail::index_and_float<L, R>
+auto max(L, R) { return detail::refuse_fraction<L, R>(); }
 
 template <index_expr E> auto operator!(const E&) { return detail::refuse_truth<E>(); }
 template <class L, class R> requires detail::index_and_number<L, R>
@@ -311,7 +346,7 @@ namespace detail {
 // Objects, pointers and truth values that stand where an index should: tensors and values of a graph whose names hide a symbol,
 // tables without an index, lists.
 template <class T>
-concept foreign_operand = (std::is_class_v<T> || std::is_pointer_v<T> || std::same_as<T, bool>) && !std::derived_from<T, index_tag> && !std::derived_from<T, predicate_tag> &&
+concept foreign_operand = (std::is_class_v<T> || std::is_pointer_v<T> || std::is_null_pointer_v<T> || std::same_as<T, bool>) && !std::derived_from<T, index_tag> && !std::derived_from<T, predicate_tag> &&
                           !std::derived_from<T, score_tag> && !std::derived_from<T, score_condition_tag>;
 template <class L, class R>
 concept index_and_foreign = (index_expr<L> && foreign_operand<R>) || (foreign_operand<L> && index_expr<R>);
@@ -339,7 +374,7 @@ fixed_number foreign_number() {
 template <class L, class R>
 constexpr void refuse_bits() {
   static_assert(never<L, R>,
-                "index & x, index | x: there are no bit operations on indices. Use / and % with powers of two, e.g. `q % 16` for `q & 15`. [E-MASK-OPERATOR]");
+                "index & x, index | x, index ^ x, ~index: there are no bit operations on indices. Use / and % with powers of two, e.g. `q % 16` for `q & 15`. [E-MASK-OPERATOR]");
 }
 }  // namespace detail
 
@@ -366,5 +401,22 @@ template <index_expr L, class R> L operator&(L left, const R&) { return detail::
 template <index_expr L, class R> L operator|(L left, const R&) { return detail::refuse_bits<L, R>(), left; }
 template <std::integral L, index_expr R> R operator&(L, R right) { return detail::refuse_bits<L, R>(), right; }
 template <std::integral L, index_expr R> R operator|(L, R right) { return detail::refuse_bits<L, R>(), right; }
+template <index_expr L, class R> L operator^(L left, const R&) { return detail::refuse_bits<L, R>(), left; }
+template <std::integral L, index_expr R> R operator^(L, R right) { return detail::refuse_bits<L, R>(), right; }
+template <index_expr E> E operator~(E inner) { return detail::refuse_bits<E, E>(), inner; }
+
+namespace detail {
+// Conditions of `select` that are the same for all pairs, or no condition at all.
+template <class C>
+concept stray_condition = std::is_arithmetic_v<C> || std::derived_from<C, index_tag> || std::derived_from<C, table_tag>;
+}  // namespace detail
+
+template <detail::stray_condition C, class L, class R>
+auto select(const C&, L then, const R&) {
+  static_assert(detail::never<C>,
+                "select(condition, x, y): the condition is no comparison over b, h, q and kv. Compare an index or an element of a table with something, e.g. `ok[kv] != 0`; if it is a "
+                "bool of C++, check that a local variable does not hide samite::symbols::q, or choose with `if`. [E-MASK-OPERAND]");
+  return then;
+}
 
 }  // namespace samite

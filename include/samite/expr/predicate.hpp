@@ -106,6 +106,10 @@ struct score_tag {};
 struct score_condition_tag {};
 
 namespace detail {
+template <class T>
+constexpr void refuse_function() {
+  static_assert(!std::is_function_v<T>, "a mask was expected, but this is a function that makes one: call it, e.g. `causal()`. [E-MASK-OPERAND]");
+}
 template <class E>
 concept stray_operand = !predicate_expr<E> && !std::derived_from<E, score_tag> && !std::derived_from<E, score_condition_tag>;
 }  // namespace detail
@@ -113,7 +117,8 @@ concept stray_operand = !predicate_expr<E> && !std::derived_from<E, score_tag> &
 template <predicate_expr L, class R>
   requires detail::stray_operand<R>
 constexpr L operator&&(L left, const R&) {
-  static_assert(detail::never<R>,
+  detail::refuse_function<R>();
+  static_assert(detail::never<R> || std::is_function_v<R>,
                 "mask && x: x is not a predicate over b, h, q, kv. Compare it with something, e.g. `x[kv] != 0`, "
                 "or check that a local variable does not hide samite::symbols::q. [E-MASK-OPERAND]");
   return left;
@@ -121,7 +126,8 @@ constexpr L operator&&(L left, const R&) {
 template <class L, predicate_expr R>
   requires detail::stray_operand<L>
 constexpr R operator&&(const L&, R right) {
-  static_assert(detail::never<L>,
+  detail::refuse_function<L>();
+  static_assert(detail::never<L> || std::is_function_v<L>,
                 "x && mask: x is not a predicate over b, h, q, kv. Compare it with something, e.g. `x[kv] != 0`, "
                 "or check that a local variable does not hide samite::symbols::q. [E-MASK-OPERAND]");
   return right;
@@ -129,7 +135,8 @@ constexpr R operator&&(const L&, R right) {
 template <predicate_expr L, class R>
   requires detail::stray_operand<R>
 constexpr L operator||(L left, const R&) {
-  static_assert(detail::never<R>,
+  detail::refuse_function<R>();
+  static_assert(detail::never<R> || std::is_function_v<R>,
                 "mask || x: x is not a predicate over b, h, q, kv. Compare it with something, e.g. `x[kv] != 0`, "
                 "or check that a local variable does not hide samite::symbols::q. [E-MASK-OPERAND]");
   return left;
@@ -137,7 +144,8 @@ constexpr L operator||(L left, const R&) {
 template <class L, predicate_expr R>
   requires detail::stray_operand<L>
 constexpr R operator||(const L&, R right) {
-  static_assert(detail::never<L>,
+  detail::refuse_function<L>();
+  static_assert(detail::never<L> || std::is_function_v<L>,
                 "x || mask: x is not a predicate over b, h, q, kv. Compare it with something, e.g. `x[kv] != 0`, "
                 "or check that a local variable does not hide samite::symbols::q. [E-MASK-OPERAND]");
   return right;
@@ -172,8 +180,9 @@ constexpr R operator|(const L&, R right) {
 namespace detail {
 template <class T>
 constexpr void refuse_chain() {
-  static_assert(never<T>,
-                "a < b < c: the left side is a predicate already, so that the second comparison has no meaning here. "
+  static_assert(!std::same_as<T, bool>, "mask == true, mask < false and their like: a mask is no truth value. Write `mask`, or `!mask` where it is to be false. [E-MASK-OPERAND]");
+  static_assert(never<T> || std::same_as<T, bool>,
+                "a < b < c: the left side is a predicate or condition already, so that the second comparison has no meaning here. "
                 "Write `a < b && b < c`, e.g. `0 <= kv && kv < 8`. [E-MASK-CHAIN]");
 }
 }  // namespace detail

@@ -70,6 +70,24 @@ struct score_binary : Tag {
 template <class C>
 concept score_condition = std::derived_from<C, score_condition_tag>;
 
+template <op Code, score_condition A, score_condition B>
+struct condition_binary : score_condition_tag {
+  A a;
+  B b;
+  condition_binary(A x, B y) : a(std::move(x)), b(std::move(y)) {}
+  node_id lower(score_builder& to) const {
+    const node_id x = a.lower(to), y = b.lower(to);
+    return build(to.p, Code, x, y);
+  }
+};
+
+template <score_condition A>
+struct condition_not : score_condition_tag {
+  A a;
+  explicit condition_not(A x) : a(std::move(x)) {}
+  node_id lower(score_builder& to) const { return build(to.p, op::logical_not, a.lower(to)); }
+};
+
 template <class C, score_expr A, score_expr B>
 struct score_select : score_tag {
   C condition;
@@ -109,7 +127,12 @@ score_number as_score(T number) { return score_number(double(number)); }
 // At least one side makes it a real: a score, or a fraction beside an index.
 template <class L, class R>
 concept score_pair = score_operand<L> && score_operand<R> &&
-                     (score_expr<L> || score_expr<R> || (index_expr<L> && std::floating_point<R>) || (std::floating_point<L> && index_expr<R>));
+                     (score_expr<L> || score_expr<R> || index_and_float<L, R>);
+template <class L, class R>
+concept with_score = score_pair<L, R> && (score_expr<L> || score_expr<R>);
+// Said by way of index_and_float, so that these operators are nearer than the sentences of expr/index.hpp.
+template <class L, class R>
+concept with_fraction = index_and_float<L, R> && score_operand<L> && score_operand<R>;
 
 template <op Code, class A>
 auto score_call(A a) {
@@ -163,11 +186,13 @@ class tensor_table : public table_tag {
     return detail::tensor_lookup<decltype(row), decltype(c), decltype(d)>(merged(), std::move(row), std::move(c), std::move(d));
   }
 
-  template <detail::real_index E>
-  auto operator[](const E&) const { return detail::refuse_real_index<E>(); }
-  template <class A, class B, class C = detail::no_index>
-    requires(detail::real_index<A> || detail::real_index<B> || detail::real_index<C>)
-  auto operator()(const A&, const B&, const C& = {}) const { return detail::refuse_real_index<A, B, C>(); }
+  template <detail::stray_index E>
+  auto operator[](const E&) const { return detail::refuse_index<E>(); }
+  template <class A, class B = detail::no_index, class C = detail::no_index>
+    requires(detail::stray_index<A> || detail::stray_index<B> || detail::stray_index<C>)
+  auto operator()(const A&, const B& = {}, const C& = {}) const { return detail::refuse_index<A, B, C>(); }
+  template <class A, class B, class C, class D, class E, class... More>
+  auto operator()(const A&, const B&, const C&, const D&, const E&, const More&...) const { return detail::refuse_rank<A, B, C, D, E, More...>(); }
 
   const value& tensor() const { return tensor_; }
 
@@ -182,13 +207,21 @@ class tensor_table : public table_tag {
 /// A real tensor of the graph as a table for score functions, e.g. learned slopes: score + table(slope)[h] * (kv - q).
 inline tensor_table table(value tensor) { return tensor_table(std::move(tensor)); }
 
-template <class L, class R> requires detail::score_pair<L, R>
+template <class L, class R> requires detail::with_score<L, R>
 auto operator+(L l, R r) { return detail::score_call<op::add>(std::move(l), std::move(r)); }
-template <class L, class R> requires detail::score_pair<L, R>
+template <class L, class R> requires detail::with_fraction<L, R>
+auto operator+(L l, R r) { return detail::score_call<op::add>(std::move(l), std::move(r)); }
+template <class L, class R> requires detail::with_score<L, R>
 auto operator-(L l, R r) { return detail::score_call<op::sub>(std::move(l), std::move(r)); }
-template <class L, class R> requires detail::score_pair<L, R>
+template <class L, class R> requires detail::with_fraction<L, R>
+auto operator-(L l, R r) { return detail::score_call<op::sub>(std::move(l), std::move(r)); }
+template <class L, class R> requires detail::with_score<L, R>
 auto operator*(L l, R r) { return detail::score_call<op::mul>(std::move(l), std::move(r)); }
-template <class L, class R> requires detail::score_pair<L, R>
+template <class L, class R> requires detail::with_fraction<L, R>
+auto operator*(L l, R r) { return detail::score_call<op::mul>(std::move(l), std::move(r)); }
+template <class L, class R> requires detail::with_score<L, R>
+auto operator/(L l, R r) { return detail::score_call<op::div>(std::move(l), std::move(r)); }
+template <class L, class R> requires detail::with_fraction<L, R>
 auto operator/(L l, R r) { return detail::score_call<op::div>(std::move(l), std::move(r)); }
 template <score_expr E> auto operator-(E e) { return detail::score_call<op::neg>(std::move(e)); }
 
@@ -199,26 +232,47 @@ template <score_expr E> auto tanh(E e) { return detail::score_call<op::tanh>(std
 template <score_expr E> auto sin(E e) { return detail::score_call<op::sin>(std::move(e)); }
 template <score_expr E> auto cos(E e) { return detail::score_call<op::cos>(std::move(e)); }
 template <score_expr E> auto abs(E e) { return detail::score_call<op::abs>(std::move(e)); }
-template <class L, class R> requires detail::score_pair<L, R>
+template <class L, class R> requires detail::with_score<L, R>
 auto min(L l, R r) { return detail::score_call<op::min>(std::move(l), std::move(r)); }
-template <class L, class R> requires detail::score_pair<L, R>
+template <class L, class R> requires detail::with_fraction<L, R>
+auto min(L l, R r) { return detail::score_call<op::min>(std::move(l), std::move(r)); }
+template <class L, class R> requires detail::with_score<L, R>
 auto max(L l, R r) { return detail::score_call<op::max>(std::move(l), std::move(r)); }
+template <class L, class R> requires detail::with_fraction<L, R>
+auto max(L l, R r) { return detail::score_call<op::max>(std::move(l), std::move(r)); }
+/// The nearest number from `low` to `high`; `high` where the two cross.
+template <score_expr E, score_operand L, score_operand H>
+auto clamp(E e, L low, H high) { return min(max(std::move(e), std::move(low)), std::move(high)); }
+/// 1 / (1 + exp(-x)).
+template <score_expr E> auto sigmoid(E e) { return 1.0 / (1.0 + exp(-std::move(e))); }
 /// The index as a real number, e.g. log(real(q + 1)).
 template <index_expr E> auto real(E e) { return detail::score_of_index<E>(std::move(e)); }
 /// The value; gradients stop here.
 template <score_expr E> auto stop_gradient(E e) { return detail::score_call<op::stop>(std::move(e)); }
 
 // Comparisons of reals choose between scores. They are no masks: a mask decides by indices alone, so that tiles are known.
-template <class L, class R> requires(score_expr<L> || score_expr<R>) && detail::score_pair<L, R>
+template <class L, class R> requires detail::with_score<L, R>
 auto operator<(L l, R r) { return detail::score_compare<op::less>(std::move(l), std::move(r)); }
-template <class L, class R> requires(score_expr<L> || score_expr<R>) && detail::score_pair<L, R>
+template <class L, class R> requires detail::with_score<L, R>
 auto operator>(L l, R r) { return detail::score_compare<op::less>(std::move(r), std::move(l)); }
-template <class L, class R> requires(score_expr<L> || score_expr<R>) && detail::score_pair<L, R>
+template <class L, class R> requires detail::with_score<L, R>
 auto operator<=(L l, R r) { return detail::score_compare<op::less_equal>(std::move(l), std::move(r)); }
-template <class L, class R> requires(score_expr<L> || score_expr<R>) && detail::score_pair<L, R>
+template <class L, class R> requires detail::with_score<L, R>
 auto operator>=(L l, R r) { return detail::score_compare<op::less_equal>(std::move(r), std::move(l)); }
+template <class L, class R> requires detail::with_score<L, R>
+auto operator==(L l, R r) { return detail::score_compare<op::equal>(std::move(l), std::move(r)); }
+template <class L, class R> requires detail::with_score<L, R>
+auto operator!=(L l, R r) { return !detail::score_compare<op::equal>(std::move(l), std::move(r)); }
 
-/// `then` where the condition holds, else `otherwise`; both are evaluated.
+// Conditions combine among themselves; both sides are always evaluated.
+template <detail::score_condition C> auto operator!(C c) { return detail::condition_not<C>(std::move(c)); }
+template <detail::score_condition L, detail::score_condition R>
+auto operator&&(L l, R r) { return detail::condition_binary<op::logical_and, L, R>(std::move(l), std::move(r)); }
+template <detail::score_condition L, detail::score_condition R>
+auto operator||(L l, R r) { return detail::condition_binary<op::logical_or, L, R>(std::move(l), std::move(r)); }
+
+/// `then` where the condition holds, else `otherwise`; both are evaluated. A derivative that is infinite or NaN where the other side is taken does not reach
+/// the gradient, as in select(q == kv, 0.0, score / (q - kv)).
 template <class C, score_operand L, score_operand R>
   requires((predicate_expr<C> || detail::score_condition<C>) && detail::score_pair<L, R>)
 auto select(C condition, L then, R otherwise) {
@@ -246,6 +300,99 @@ template <predicate_expr L, detail::score_or_condition R> L operator&&(L mask, c
 template <detail::score_or_condition L, predicate_expr R> R operator&&(const L&, R mask) { return detail::refuse_score_in_mask<L>(), mask; }
 template <predicate_expr L, detail::score_or_condition R> L operator||(L mask, const R&) { return detail::refuse_score_in_mask<R>(), mask; }
 template <detail::score_or_condition L, predicate_expr R> R operator||(const L&, R mask) { return detail::refuse_score_in_mask<L>(), mask; }
+
+namespace detail {
+// What stands beside a score and is no number: masks, tables without an index, tensors and values of a graph.
+template <class T>
+concept foreign_to_scores = predicate_expr<T> || std::derived_from<T, table_tag> || foreign_operand<T>;
+template <class L, class R>
+concept score_and_foreign = (score_expr<L> && foreign_to_scores<R>) || (foreign_to_scores<L> && score_expr<R>);
+
+template <class L, class R>
+concept score_and_thing = score_and_foreign<L, R> && !predicate_expr<L> && !predicate_expr<R>;
+
+template <class L, class R>
+score_number refuse_in_score() {
+  if constexpr (predicate_expr<L> || predicate_expr<R>)
+    static_assert(never<L, R>, "score + mask: a mask is a condition and no number. Pass it as attention's `.mask`; a number where it keeps is select(mask, 1, 0). [E-EXPR-SCORE]");
+  else if constexpr (std::derived_from<L, table_tag> || std::derived_from<R, table_tag>)
+    static_assert(never<L, R>, "score + table: a table is no number, but its elements are. Look one up, e.g. `score + bias[h]`. [E-EXPR-SCORE]");
+  else
+    static_assert(never<L, R>, "score + x: x is neither a score, an index nor a number. A tensor of the graph is read through a table, e.g. `score + table(bias)(h, q, kv)`. [E-EXPR-SCORE]");
+  return score_number(0);
+}
+
+template <class... T>
+score_number refuse_index_call() {
+  static_assert(never<T...>, "exp(index), log(index) and their like: an index is a whole number. Make it a real one first, e.g. `log(real(q + 1))`. [E-EXPR-SCORE]");
+  return score_number(0);
+}
+
+template <class C>
+score_number refuse_number_as_condition() {
+  static_assert(never<C>, "!score, score && x, select(score, x, y): a score is a number and no condition. Compare it with something, e.g. `score > 0`. [E-EXPR-SCORE]");
+  return score_number(0);
+}
+
+template <class T>
+score_number refuse_score_count() {
+  static_assert(never<T>, "a count of heads or tokens is a whole number: give an integer, e.g. `alibi(8)`. [E-EXPR-FLOAT]");
+  return score_number(0);
+}
+
+template <class T>
+concept score_or_arithmetic = score_operand<T> || std::same_as<T, bool>;
+}  // namespace detail
+
+template <class L, class R> requires detail::score_and_foreign<L, R>
+auto operator+(const L&, const R&) { return detail::refuse_in_score<L, R>(); }
+template <class L, class R> requires detail::score_and_foreign<L, R>
+auto operator-(const L&, const R&) { return detail::refuse_in_score<L, R>(); }
+template <class L, class R> requires detail::score_and_foreign<L, R>
+auto operator*(const L&, const R&) { return detail::refuse_in_score<L, R>(); }
+template <class L, class R> requires detail::score_and_foreign<L, R>
+auto operator/(const L&, const R&) { return detail::refuse_in_score<L, R>(); }
+template <class L, class R> requires detail::score_and_thing<L, R>
+auto operator<(const L&, const R&) { return detail::refuse_in_score<L, R>(); }
+template <class L, class R> requires detail::score_and_thing<L, R>
+auto operator>(const L&, const R&) { return detail::refuse_in_score<L, R>(); }
+template <class L, class R> requires detail::score_and_thing<L, R>
+auto operator<=(const L&, const R&) { return detail::refuse_in_score<L, R>(); }
+template <class L, class R> requires detail::score_and_thing<L, R>
+auto operator>=(const L&, const R&) { return detail::refuse_in_score<L, R>(); }
+template <class L, class R> requires detail::score_and_thing<L, R>
+auto operator==(const L&, const R&) { return detail::refuse_in_score<L, R>(); }
+template <class L, class R> requires detail::score_and_thing<L, R>
+auto operator!=(const L&, const R&) { return detail::refuse_in_score<L, R>(); }
+
+template <index_expr E> auto exp(const E&) { return detail::refuse_index_call<E>(); }
+template <index_expr E> auto log(const E&) { return detail::refuse_index_call<E>(); }
+template <index_expr E> auto sqrt(const E&) { return detail::refuse_index_call<E>(); }
+template <index_expr E> auto tanh(const E&) { return detail::refuse_index_call<E>(); }
+template <index_expr E> auto sin(const E&) { return detail::refuse_index_call<E>(); }
+template <index_expr E> auto cos(const E&) { return detail::refuse_index_call<E>(); }
+template <index_expr E> auto sigmoid(const E&) { return detail::refuse_index_call<E>(); }
+
+template <class B, class E> requires(score_expr<B> || score_expr<E> || index_expr<B>)
+auto pow(const B&, const E&) {
+  static_assert(detail::never<B, E>, "pow(score, x): there is no power of scores. Multiply, e.g. `score * score`, or write exp(x * log(y)) for a y above 0. [E-EXPR-SCORE]");
+  return detail::score_number(0);
+}
+template <score_expr L, class R>
+L operator%(L left, const R&) {
+  static_assert(detail::never<R>, "score % x: a remainder is for indices, e.g. `q % 16`, and a score is a real number. [E-EXPR-SCORE]");
+  return left;
+}
+
+template <score_expr E> auto operator!(const E&) { return detail::refuse_number_as_condition<E>(); }
+template <score_expr L, detail::score_or_arithmetic R> auto operator&&(const L&, const R&) { return detail::refuse_number_as_condition<L>(); }
+template <score_expr L, detail::score_or_arithmetic R> auto operator||(const L&, const R&) { return detail::refuse_number_as_condition<L>(); }
+template <score_expr C, class L, class R> auto select(const C&, const L&, const R&) { return detail::refuse_number_as_condition<C>(); }
+
+template <detail::score_condition L, class R> L operator<(L left, const R&) { return detail::refuse_chain<R>(), left; }
+template <detail::score_condition L, class R> L operator<=(L left, const R&) { return detail::refuse_chain<R>(), left; }
+template <detail::score_condition L, class R> L operator>(L left, const R&) { return detail::refuse_chain<R>(), left; }
+template <detail::score_condition L, class R> L operator>=(L left, const R&) { return detail::refuse_chain<R>(), left; }
 
 }  // namespace samite
 

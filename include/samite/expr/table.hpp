@@ -46,12 +46,21 @@ struct table_lookup : index_tag {
 inline no_index as_lookup_index(no_index none) { return none; }
 template <index_operand E> auto as_lookup_index(E e) { return as_index(std::move(e)); }
 
+// What no table is indexed by.
 template <class E>
-concept real_index = std::floating_point<E> || std::derived_from<E, score_tag>;
+concept stray_index = !index_operand<E> && !std::same_as<E, no_index>;
 
 template <class... E>
-fixed_number refuse_real_index() {
-  static_assert(never<E...>, "t[x]: x is a floating-point number; a table is indexed by integers, e.g. `t[kv / 16]`. [E-EXPR-FLOAT]");
+fixed_number refuse_index() {
+  if constexpr (((std::floating_point<E> || std::derived_from<E, score_tag>) || ...))
+    static_assert(never<E...>, "t[x]: x is a floating-point number; a table is indexed by integers, e.g. `t[kv / 16]`. [E-EXPR-FLOAT]");
+  else
+    static_assert(never<E...>, "t[x]: x is neither an index nor a whole number. Give what b, h, q, kv and numbers make, e.g. `t[kv / 16]`; a mask as 0 or 1 is select(mask, 1, 0). [E-MASK-OPERAND]");
+  return fixed_number(0);
+}
+template <class... E>
+fixed_number refuse_rank() {
+  static_assert(never<E...>, "t(a, b, c, d): a table has one to three dimensions, and a tensor that scores read up to four axes. Put two into one, e.g. `t(a * fixed(n) + b, c, d)`. [E-MASK-TABLE-RANK]");
   return fixed_number(0);
 }
 
@@ -95,15 +104,17 @@ class table_ref : public table_tag {
                                detail::as_lookup_index(std::move(third)));
   }
 
-  template <detail::real_index E>
-  auto operator[](const E&) const { return detail::refuse_real_index<E>(); }
-  template <class A, class B, class C = detail::no_index>
-    requires(detail::real_index<A> || detail::real_index<B> || detail::real_index<C>)
-  auto operator()(const A&, const B&, const C& = {}) const { return detail::refuse_real_index<A, B, C>(); }
+  template <detail::stray_index E>
+  auto operator[](const E&) const { return detail::refuse_index<E>(); }
+  template <class A, class B = detail::no_index, class C = detail::no_index>
+    requires(detail::stray_index<A> || detail::stray_index<B> || detail::stray_index<C>)
+  auto operator()(const A&, const B& = {}, const C& = {}) const { return detail::refuse_index<A, B, C>(); }
+  template <class A, class B, class C, class D, class... More>
+  auto operator()(const A&, const B&, const C&, const D&, const More&...) const { return detail::refuse_rank<A, B, C, D, More...>(); }
 
   /// Replaces the contents; the next run of every mask that reads the table sees them, without a new kernel.
   ///
-  /// dims    [n] of the values by default; the same rank as before
+  /// dims    the same rank as before; by default [n] of the values for a table of one dimension, and the dimensions as they are for others
   /// errors  E-MASK-TABLE-RANK, E-MASK-TABLE-SHAPE, E-MASK-TABLE-CAPACITY
   template <std::integral T>
   void update(const std::vector<T>& values, std::vector<index_t> dims = {}) {
@@ -114,6 +125,7 @@ class table_ref : public table_tag {
     replace(detail::list_of(values), std::move(dims));
   }
   void update(std::initializer_list<index_t> values, std::vector<index_t> dims = {});
+  /// Makes room for updates with more values than now; call it before the first run. errors: E-MASK-TABLE-CAPACITY (below 0, above 2^40)
   void reserve(index_t elements) { shared_->reserve(elements); }
 
   int rank() const { return shared_->rank(); }
@@ -158,15 +170,31 @@ auto per_batch(table_ref t, E index) {
 ///
 /// dims     one to three dimensions, [n] of the values by default; strides (in elements) for other layouts than row-major
 /// errors   E-MASK-TABLE-RANK, E-MASK-TABLE-SHAPE, E-MASK-TABLE-VALUE (a value beyond 32 bits)
-template <std::integral T>
-table_ref table(std::span<const T> values, std::vector<index_t> dims = {}, const std::vector<index_t>& strides = {}) {
-  return detail::table_of(detail::list_of(values), std::move(dims), strides);
+template <std::integral T, std::size_t N>
+table_ref table(std::span<T, N> values, std::vector<index_t> dims = {}, const std::vector<index_t>& strides = {}) {
+  return detail::table_of(detail::list_of(std::span<const std::remove_const_t<T>>(values)), std::move(dims), strides);
 }
 template <std::integral T>
 table_ref table(const std::vector<T>& values, std::vector<index_t> dims = {}, const std::vector<index_t>& strides = {}) {
   return table(std::span<const T>(values), std::move(dims), strides);
 }
 table_ref table(std::initializer_list<index_t> values, std::vector<index_t> dims = {});
+template <std::integral T, std::size_t N>
+table_ref table(const std::array<T, N>& values, std::vector<index_t> dims = {}, const std::vector<index_t>& strides = {}) {
+  return table(std::span<const T>(values), std::move(dims), strides);
+}
+inline table_ref table(const std::vector<bool>& values, std::vector<index_t> dims = {}, const std::vector<index_t>& strides = {}) {
+  const std::vector<std::uint8_t> numbers(values.begin(), values.end());
+  return table(std::span<const std::uint8_t>(numbers), std::move(dims), strides);
+}
+/// A sentence for tables of reals, and for tensors.
+template <class T>
+  requires(requires(const T& list) { list.begin(), list.end(); } || requires(const T& tensor) { tensor.elements(), tensor.bytes(); })
+table_ref table(const T&, const std::vector<index_t>& = {}, const std::vector<index_t>& = {}) {
+  static_assert(detail::never<T>, "table(x): x is no list of integers in one piece of memory. Masks read integers: give a std::vector of them, or table(std::span(pointer, count)); what scores read "
+                                  "as reals is a tensor of the graph. [E-MASK-OPERAND]");
+  return table(std::span<const int>());
+}
 template <std::integral T>
 table_ref table(const T*, const std::vector<index_t>& = {}) {
   static_assert(detail::never<T>, "table(pointer): how many numbers there are is not known. Give their count: table(std::span(pointer, count), {rows, columns}). [E-MASK-TABLE-SHAPE]");

@@ -179,8 +179,8 @@ template <tensor_operand E> auto round_to(const E& e, dtype type) { return detai
 /// Element (column + shift) mod C of the row.
 template <tensor_operand E> auto roll(const E& e, index_t shift) { return detail::unary<op::roll>(e, shift); }
 
-/// a where the condition holds, else b. Both are computed, and so are both derivatives: in select(x > 0.0, sqrt(x), 0.0) that of sqrt meets x <= 0
-/// as 0 * NaN; write sqrt(select(x > 0.0, x, 1.0)) inside.
+/// a where the condition holds, else b. Both are computed; a derivative that is infinite or NaN where the other side is taken does not reach the gradient,
+/// as in select(x > 0.0, sqrt(x), 0.0).
 template <tensor_expr C, class A, class B> requires(detail::operand_or_number<A> && detail::operand_or_number<B>)
 auto select(const C& condition, const A& a, const B& b) {
   return detail::select_expr<C, detail::expr_of<A>, detail::expr_of<B>>{{}, condition, detail::as_expr(a), detail::as_expr(b)};

@@ -188,7 +188,13 @@ class step_translator {
     step.operation = n.code;
     step.imm = n.imm;
     switch (n.code) {
-      case op::constant: step.imm = samite::saturate(n.imm); break;
+      case op::constant:
+        step.imm = samite::saturate(n.imm);
+        if (step.imm == n.imm) break;
+        // Beyond what bounds hold, a number is a sum that leaves their range too, which box_judge::check refuses.
+        step.a = step.b = push_value(step);
+        step.code = value_code::binary, step.operation = op::add;
+        break;
       case op::symbol: step.code = value_code::symbol; break;
       case op::select:
         step.code = value_code::select;
@@ -205,12 +211,19 @@ class step_translator {
       default:
         step.code = n.code == op::gather ? value_code::gather : value_code::binary;
         if (n.code == op::gather) step.imm = slots_[std::size_t(n.imm)];
-        step.a = value_of(n.operands[0]);
-        if (n.operands[1] != no_node) step.b = value_of(n.operands[1]);
+        step.a = operand_of(n, 0);
+        if (n.operands[1] != no_node) step.b = operand_of(n, 1);
         if (n.operands[2] != no_node) step.c = value_of(n.operands[2]);
         break;
     }
     return value_memo_[std::size_t(id)] = push_value(step);
+  }
+
+  // The smaller (or larger) of a number beyond what bounds hold and something inside them is the latter (or refused as the result).
+  int operand_of(const node& n, int k) {
+    const node& x = bound_[n.operands[k]];
+    if (x.code != op::constant || (n.code != op::min && n.code != op::max)) return value_of(n.operands[k]);
+    return value_of_sum({{}, samite::saturate(x.imm), true});
   }
 
   int push_predicate(predicate_step step) {
@@ -450,12 +463,19 @@ class step_translator {
           return push_predicate(std::move(step));
         }
         if (bound_[a].kind != value_kind::index) break;
-        linear_form difference = joined(sum_of(a), sum_of(b), -1);
-        std::vector<interval> set{{interval::lowest, n.code == op::less ? -1 : 0}};
-        if (!difference.valid) break;
-        if (n.code == op::equal) set = {interval::point(0)};
+        const bool is_bounded = is_large(b);  // by a number too large to subtract, which a comparison may have all the same
+        linear_form form = is_bounded ? sum_of(a) : is_large(a) ? sum_of(b) : joined(sum_of(a), sum_of(b), -1);
+        if (!form.valid) break;
+        std::vector<interval> set;
+        if (is_bounded || is_large(a)) {
+          value_of(is_bounded ? a : b);  // for box_judge::check, whatever becomes of the comparison
+          const __int128 number = bound_[is_bounded ? b : a].imm, next = n.code == op::less ? 1 : 0;
+          set = n.code == op::equal ? between(number, number) : is_bounded ? between(interval::lowest, number - next) : between(number + next, interval::highest);
+        } else {
+          set = {n.code == op::equal ? interval::point(0) : interval{interval::lowest, n.code == op::less ? -1 : 0}};
+        }
         if (negated) set = complement(set);
-        return leaf_of(std::move(difference), std::move(set), {});
+        return leaf_of(std::move(form), std::move(set), {});
       }
       case op::select: {
         predicate_step step;
@@ -469,6 +489,14 @@ class step_translator {
     predicate_step opaque;
     opaque.code = predicate_code::opaque;
     return push_predicate(std::move(opaque));
+  }
+
+  bool is_large(node_id id) const { return is_constant(bound_, id) && !is_foldable(bound_[id].imm); }
+
+  // All numbers from `low` to `high` that bounds hold.
+  static std::vector<interval> between(__int128 low, __int128 high) {
+    if (low > interval::highest || high < interval::lowest) return {};
+    return {{samite::saturate(low), samite::saturate(high)}};
   }
 
   int constant_predicate(bool value) {
@@ -519,7 +547,7 @@ SAMITE_IMPL bound_steps steps_of(const program& source, std::size_t root) {
   bound_steps found;
   step_source from{source.nodes(), source.roots[root], {}, {}};
   for (const auto& cell : source.arguments())
-    from.values.push_back(cell->kind() == value_kind::index ? std::uint64_t(argument_value(*cell)) : std::bit_cast<std::uint64_t>(cell->real()));
+    from.values.push_back(cell->kind() == value_kind::index ? std::uint64_t(cell->index()) : std::bit_cast<std::uint64_t>(cell->real()));
   for (const auto& table : source.tables()) {
     found.tables.push_back(table->contents());
     from.tables.push_back(std::uint8_t(found.tables.back()->is_non_decreasing() + 2 * found.tables.back()->is_gapless()));

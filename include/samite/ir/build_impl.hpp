@@ -78,6 +78,18 @@ SAMITE_IMPL void check_divisor(const program& p, op code, node_id divisor) {
     raise("E-EXPR-DIVISOR", written, value, ": ", is_shift ? "a shift is from 0 to 62" : "a divisor or modulus of an index must be positive");
 }
 
+/// Whether the op on these indices gives what 64 bits don't hold; such an op stays unfolded, and is refused where a mask is bound (E-MASK-OVERFLOW).
+template <class Rule>
+bool leaves_64_bits(index_t a, index_t b) {
+  __int128 exact = a;
+  if constexpr (std::is_same_v<Rule, rules::add>) exact += b;
+  if constexpr (std::is_same_v<Rule, rules::sub>) exact -= b;
+  if constexpr (std::is_same_v<Rule, rules::mul>) exact *= b;
+  if constexpr (std::is_same_v<Rule, rules::shift_left>) exact *= index_t(1) << b;
+  if constexpr (std::is_same_v<Rule, rules::neg> || std::is_same_v<Rule, rules::abs>) exact = a < 0 ? -exact : exact;
+  return exact != index_t(exact);
+}
+
 /// Folds an op whose operands are all constants; returns no_node if it can't be folded here.
 SAMITE_IMPL node_id fold_constants(program& p, op code, const node_id* x, int arity) {
   for (int i = 0; i < arity; ++i)
@@ -93,7 +105,7 @@ SAMITE_IMPL node_id fold_constants(program& p, op code, const node_id* x, int ar
     if constexpr (requires { rule_type::is_logic; }) {
       return no_node;
     } else if constexpr (requires { rule_type::value(index_t(1), index_t(1)); }) {
-      if (a.kind == value_kind::index) return build_constant(p, rule_type::value(a.imm, b.imm));
+      if (a.kind == value_kind::index) return leaves_64_bits<rule_type>(a.imm, b.imm) ? no_node : build_constant(p, rule_type::value(a.imm, b.imm));
       if constexpr (!std::is_same_v<rule_type, rules::mod> && !std::is_same_v<rule_type, rules::shift_left> &&
                     !std::is_same_v<rule_type, rules::shift_right>)
         return build_constant(p, rule_type::value(a.real, b.real));
@@ -101,7 +113,7 @@ SAMITE_IMPL node_id fold_constants(program& p, op code, const node_id* x, int ar
     } else if constexpr (requires { rule_type::value(1.0); }) {
       if (a.kind == value_kind::real) return build_constant(p, rule_type::value(a.real));
       if constexpr (std::is_same_v<rule_type, rules::neg> || std::is_same_v<rule_type, rules::abs> || std::is_same_v<rule_type, rules::stop>)
-        return build_constant(p, rule_type::value(a.imm));
+        return leaves_64_bits<rule_type>(a.imm, 0) ? no_node : build_constant(p, rule_type::value(a.imm));
       return no_node;
     } else {
       return no_node;

@@ -14,9 +14,6 @@ namespace samite {
 /// bind_arguments  also replaces every argument by its value now: what bounds are computed from
 program canonical(const program& source, bool bind_arguments = false);
 
-/// A captured number as a run reads it. Beyond 2^55 on either side it counts as infinite, so that sums with it don't wrap.
-index_t argument_value(const scalar_cell& cell);
-
 }  // namespace samite
 
 #ifndef SAMITE_SPLIT

@@ -11,11 +11,6 @@
 
 namespace samite {
 
-SAMITE_IMPL index_t argument_value(const scalar_cell& cell) {
-  constexpr index_t limit = index_t(1) << 55;
-  return std::clamp(cell.index(), -limit, limit);
-}
-
 namespace detail {
 
 class canonicaliser {
@@ -78,7 +73,7 @@ class canonicaliser {
     if (n.code == op::argument) {
       const auto& cell = source_.arguments()[std::size_t(n.imm)];
       if (!bind_) return build_argument(out_, cell);
-      return cell->kind() == value_kind::index ? build_constant(out_, argument_value(*cell)) : build_constant(out_, cell->real());
+      return cell->kind() == value_kind::index ? build_constant(out_, cell->index()) : build_constant(out_, cell->real());
     }
     if (n.code == op::gather) return build_gather(out_, source_.tables()[std::size_t(n.imm)], a, b, c);
     if (a == no_node) return out_.push(n);

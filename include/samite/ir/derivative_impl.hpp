@@ -20,6 +20,70 @@ SAMITE_IMPL std::vector<char> column_dependence(const program& p, const std::vec
 
 namespace detail {
 
+/// Where `select` takes another branch, a node's adjoint is 0, but its derivative may be infinite or NaN there, and 0 times that is NaN. So the adjoint
+/// of each node comes with its guard: a condition outside of which it is 0, or no_node where it may be anything everywhere.
+class derivative_guards {
+ public:
+  explicit derivative_guards(program& p) : p_(p), guard_(p.size(), no_node), is_tame_(p.size(), 0) {
+    for (std::size_t i = 0; i < p.size(); ++i) is_tame_[i] = find_tame(node_id(i));
+  }
+
+  node_id of(node_id id) const { return guard_[std::size_t(id)]; }
+
+  /// What the node hands back to operand k: 0 outside the node's guard, if its derivative may be infinite there.
+  node_id guarded(node_id id, node_id contribution) {
+    const node_id guard = of(id);
+    if (guard == no_node || contribution == no_node || is_tame_[std::size_t(id)] || !multiplies(p_[id].code)) return contribution;
+    return build(p_, op::select, guard, contribution, build_constant(p_, 0.0));
+  }
+
+  /// The guard of what the node hands back to operand k: its own, and of a select's branch the branch's condition too. Leaves need none.
+  node_id of_operand(node_id id, int k) {
+    const node n = p_[id];
+    const op operand = p_[n.operands[k]].code;
+    if (operand == op::lookup || p_[n.operands[k]].operand_count() == 0) return no_node;
+    if (n.code == op::roll) return no_node;  // the condition belongs to another column
+    if (n.code != op::select || k == 0) return of(id);
+    const node_id taken = k == 1 ? n.operands[0] : build(p_, op::logical_not, n.operands[0]);
+    return of(id) == no_node ? taken : build(p_, op::logical_and, of(id), taken);
+  }
+
+  /// The operand got a contribution with this guard; `is_first` if it is its first.
+  void add(node_id id, node_id guard, bool is_first) {
+    node_id& known = guard_[std::size_t(id)];
+    if (is_first || known == guard) known = guard;
+    else known = known == no_node || guard == no_node || are_opposite(known, guard) ? no_node : build(p_, op::logical_or, known, guard);
+  }
+
+ private:
+  static bool multiplies(op code) {
+    switch (code) {
+      case op::mul: case op::div: case op::exp: case op::log: case op::sqrt: case op::rsqrt: case op::tanh: case op::sin: case op::cos: return true;
+      default: return false;
+    }
+  }
+
+  bool is_number(node_id id) const { return p_[id].code == op::constant || p_[id].code == op::argument; }
+
+  // Finite with a finite derivative, as far as what it is made of is finite and in the range of its type.
+  bool find_tame(node_id id) const {
+    const node& n = p_[id];
+    if (n.code == op::exp || n.code == op::log || n.code == op::sqrt || n.code == op::rsqrt) return false;
+    if (n.code == op::div && !is_number(n.operands[1])) return false;
+    for (node_id operand : n.operands)
+      if (operand != no_node && !is_tame_[std::size_t(operand)]) return false;
+    return true;
+  }
+
+  bool are_opposite(node_id a, node_id b) const {
+    return (p_[a].code == op::logical_not && p_[a].operands[0] == b) || (p_[b].code == op::logical_not && p_[b].operands[0] == a);
+  }
+
+  program& p_;
+  std::vector<node_id> guard_;
+  std::vector<char> is_tame_;
+};
+
 // Adjoints of all nodes that `p` holds now, as nodes that are added to it; no_node where the roots don't depend on a node.
 // A node that is the same at all columns of a row gathers its adjoint from all of them where it is read at each column: by a node that
 // varies, even if what it hands back does not, and by a reduction. Unless `operand_varies` is null: in score functions every pair stands for itself.
@@ -33,14 +97,17 @@ inline std::vector<node_id> adjoints_of(program& p, const std::vector<std::pair<
     if (std::size_t(id) >= varies.size()) varies = column_dependence(p, *operand_varies);
     return varies[std::size_t(id)] != 0;
   };
-  const auto accumulate = [&](node_id target, node_id contribution, bool at_each_column) {
+  derivative_guards guards(p);
+  const auto accumulate = [&](node_id target, node_id contribution, node_id guard, bool at_each_column) {
     if (contribution == no_node || p[target].kind != value_kind::real) return;
+    if (guard != no_node && operand_varies != nullptr && !varies_now(target) && varies_now(guard)) guard = no_node;  // other columns' conditions count too
     if (at_each_column && !varies_now(target))
       contribution = varies_now(contribution) ? build(p, op::row_sum, contribution) : build(p, op::mul, contribution, build(p, op::to_real, build_symbol(p, symbol_id::columns)));
     node_id& slot = adjoint[std::size_t(target)];
+    guards.add(target, guard, slot == no_node);
     slot = slot == no_node ? contribution : build(p, op::add, slot, contribution);
   };
-  for (const auto& [root, seed] : seeds) accumulate(root, seed, varies_now(seed));
+  for (const auto& [root, seed] : seeds) accumulate(root, seed, no_node, varies_now(seed));
   for (std::size_t i = originals; i-- > 0;) {
     if (adjoint[i] == no_node) continue;
     const node n = p.nodes()[i];  // a copy: the rules push nodes
@@ -49,7 +116,8 @@ inline std::vector<node_id> adjoints_of(program& p, const std::vector<std::pair<
       if constexpr (requires { decltype(rule)::derivative; }) {
         const adjoints parts = decltype(rule)::derivative({p, n.operands, node_id(i), adjoint[i]});
         for (int k = 0; k < 3; ++k)
-          if (n.operands[k] != no_node) accumulate(n.operands[k], parts[std::size_t(k)], at_each_column);
+          if (n.operands[k] != no_node && parts[std::size_t(k)] != no_node)
+            accumulate(n.operands[k], guards.guarded(node_id(i), parts[std::size_t(k)]), guards.of_operand(node_id(i), k), at_each_column);
       }
     });
   }

@@ -95,6 +95,7 @@ struct attention_terms {
   std::shared_ptr<const program> score;  // null is the identity
   int tensors = 0;                       // that the score function reads
   bool has_sink = false;
+  std::string mask_label = "mask";  // for messages
 };
 /// Inputs Q [B,H,Q,D], K [B,G,K,D], V [B,G,K,Dv], the score's tensors, the sink [H]; outputs out, lse. H is a multiple of G.
 struct attention_node : attention_terms {

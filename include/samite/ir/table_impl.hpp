@@ -123,7 +123,11 @@ SAMITE_IMPL index_table::index_table(detail::integer_list values, const std::vec
   capacity_ = index_t(contents_->values().size());
 }
 
-SAMITE_IMPL void index_table::reserve(index_t elements) { capacity_ = std::max(capacity_, elements); }
+SAMITE_IMPL void index_table::reserve(index_t elements) {
+  constexpr index_t most = index_t(1) << 40;  // as of dimensions
+  if (elements < 0 || elements > most) raise("E-MASK-TABLE-CAPACITY", "table.reserve(", elements, "): a table has room for 0 to 2^40 values");
+  capacity_ = std::max(capacity_, elements);
+}
 
 SAMITE_IMPL std::shared_ptr<const table_contents> index_table::contents() const {
   const detail::short_lock lock(busy_);
@@ -165,7 +169,10 @@ SAMITE_IMPL std::shared_ptr<const table_contents> index_table::make(const detail
       raise("E-MASK-TABLE-SHAPE", "table: dimensions ", dims, " with strides ", strides, " need more than the ", values.size, " values given");
     (last < 0 ? below : reach) += index_t(last);
   }
-  if (below < 0 || reach > index_t(values.size) || (strides.empty() && count != index_t(values.size)))
+  if (!strides.empty() && (below < 0 || reach > index_t(values.size)))
+    raise("E-MASK-TABLE-SHAPE", "table: dimensions ", dims, " with strides ", strides, " read the values from number ", below, " to ", reach - 1, ", but ", values.size,
+          " were given, number 0 to ", index_t(values.size) - 1, "; a negative stride needs a view whose first value is not number 0, so reverse the values instead");
+  if (reach > index_t(values.size) || (strides.empty() && count != index_t(values.size)))
     raise("E-MASK-TABLE-SHAPE", "table: dimensions ", dims, " hold ", count, " values, but ", values.size, " were given; ",
           "the product of the dimensions must be the number of values");
   std::vector<std::int32_t> held;

@@ -186,8 +186,10 @@ inline std::string keep_failed_source(const kernel_source& source, const std::st
   try {
     const std::string folder = disk_cache::instance().writable_folder("failed");
     if (folder.empty()) return "the source was not kept, since there is no writable cache folder (SAMITE_CACHE_DIR)";
-    write_file(folder + "/" + file_name, source.text);
-    return "the source was kept at " + folder + "/" + file_name;
+    // Labels may be alike in their first letters, or in all.
+    const std::string path = concat_text(folder, "/", file_name.substr(0, file_name.size() - 3), "-", hash_key(source.text).substr(0, 8), ".cu");
+    write_file(path, source.text);
+    return "the source was kept at " + path;
   } catch (const error& e) {
     return std::string("the source was not kept: ") + e.what();
   }

@@ -6,6 +6,29 @@
 
 namespace samite {
 
+namespace detail {
+template <class E>
+constexpr void refuse_mask() {
+  refuse_function<E>();
+  if constexpr (std::derived_from<E, score_condition_tag>)
+    static_assert(never<E>,
+                  "a mask was expected, but this compares real numbers: a mask decides by b, h, q, kv and integer tables alone. Compare whole numbers, e.g. `2 * q < 5 * kv` for "
+                  "`q / 2.5 < kv` (E-EXPR-FLOAT); what depends on the score is select(score > x, ..., ...) inside the score function. [E-EXPR-SCORE]");
+  else if constexpr (std::derived_from<E, score_tag>)
+    static_assert(never<E>, "a mask was expected, but this is a score, which is a number and no condition. It goes to attention's `.score`. [E-EXPR-SCORE]");
+  else if constexpr (std::is_arithmetic_v<E>)
+    static_assert(never<E>,
+                  "a mask was expected, but this is a number or a truth value of C++. If it is a comparison, a local variable hides a symbol: rename it, or write "
+                  "`symbols::kv <= symbols::q`. Every pair is full(), no pair none(). [E-MASK-OPERAND]");
+  else if constexpr (std::derived_from<E, index_tag> || std::derived_from<E, table_tag>)
+    static_assert(never<E>, "a mask was expected, but this is no condition over b, h, q and kv: compare it with something, e.g. `x != 0`. [E-MASK-OPERAND]");
+  else if constexpr (!std::is_function_v<E>)
+    static_assert(never<E>,
+                  "a mask was expected, but this is neither a mask nor a condition over b, h, q and kv. Functions of C++ and lambdas are no masks: write an expression, e.g. "
+                  "`kv <= q`; a tensor or list of bits is dense_mask(...) or a table that a condition reads. [E-MASK-OPERAND]");
+}
+}  // namespace detail
+
 /// A predicate over (b, h, q, kv), lowered to a canonical program that nobody changes any more.
 ///
 /// A default-made mask keeps every pair. Copies share the program. It is a predicate itself and combines with others.
@@ -19,7 +42,6 @@ class any_mask : public predicate_tag {
   any_mask& operator=(any_mask&&) noexcept;
   ~any_mask();
 
-
   /// Lowers the expression. errors: E-EXPR-DIVISOR, E-MASK-TABLE-RANK
   template <predicate_expr E>
     requires(!std::same_as<E, any_mask>)
@@ -28,12 +50,13 @@ class any_mask : public predicate_tag {
     const node_id root = expression.lower(lowered);
     share(std::move(lowered), root);
   }
+  /// Sentences for what is no mask.
   template <class E>
-    requires(std::derived_from<E, index_tag> || std::derived_from<E, score_tag> || std::derived_from<E, score_condition_tag> || std::derived_from<E, table_tag>)
+    requires(!predicate_expr<E> && !std::same_as<E, samite::program>)
   any_mask(const E&, std::string = "mask") {
-    static_assert(detail::never<E>, "a mask was expected, but this is no condition over b, h, q and kv: compare it with something, e.g. `x != 0`; a score goes to attention's `.score`. [E-MASK-OPERAND]");
+    detail::refuse_mask<E>();
   }
-  /// A mask from a program whose first root is boolean.
+  /// A mask from a program whose first root is boolean. errors: E-MASK-OPERAND
   explicit any_mask(const samite::program& lowered, std::string label = "mask");
 
   const std::shared_ptr<const samite::program>& shared_program() const { return program_; }

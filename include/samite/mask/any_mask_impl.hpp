@@ -17,7 +17,11 @@ SAMITE_IMPL any_mask& any_mask::operator=(const any_mask&) = default;
 SAMITE_IMPL any_mask& any_mask::operator=(any_mask&&) noexcept = default;
 SAMITE_IMPL any_mask::~any_mask() = default;
 
-SAMITE_IMPL any_mask::any_mask(const samite::program& lowered, std::string label) : label_(std::move(label)) { share(lowered, lowered.roots.at(0)); }
+SAMITE_IMPL any_mask::any_mask(const samite::program& lowered, std::string label) : label_(std::move(label)) {
+  if (lowered.roots.empty() || lowered[lowered.roots[0]].kind != value_kind::boolean)
+    raise("E-MASK-OPERAND", "any_mask(program): ", lowered.roots.empty() ? "the program has no root" : "the first root is a number", "; a mask is a program whose first root is a condition");
+  share(lowered, lowered.roots[0]);
+}
 
 SAMITE_IMPL any_mask any_mask::labelled(std::string label) const {
   any_mask copy = *this;

@@ -48,6 +48,8 @@ any_mask block_diffusion(scalar length, index_t tokens);
 // Near misses: counts with fractions.
 template <class T> requires detail::some_fraction<T> auto block_causal(T) { return detail::refuse_token_fraction<T>(); }
 template <class T> requires detail::some_fraction<T> auto chunked_causal(T) { return detail::refuse_token_fraction<T>(); }
+template <class T> requires detail::some_fraction<T> auto block_table(const table_ref&, T) { return detail::refuse_token_fraction<T>(); }
+template <class T> requires detail::some_fraction<T> any_mask block_diffusion(const scalar&, T) { return detail::refuse_token_fraction<T>(); }
 
 }  // namespace samite
 

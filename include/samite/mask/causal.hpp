@@ -4,6 +4,17 @@
 
 namespace samite {
 
+namespace detail {
+inline void check_tokens(const char* call, index_t tokens) {
+  if (tokens < 0) raise("E-MASK-LENGTHS", call, ": ", tokens, " tokens; a count of tokens is 0 or more");
+}
+template <class E>
+void check_tokens_of(const char* call, const E& tokens) {
+  if constexpr (std::integral<E>) check_tokens(call, checked_number(tokens));
+  else if constexpr (std::same_as<E, scalar>) check_tokens(call, tokens.value());
+}
+}  // namespace detail
+
 /// Keeps the keys up to the query's own index: kv <= q (top-left frame).
 inline auto causal() {
   using namespace symbols;
@@ -20,9 +31,14 @@ auto causal_bottom_right(E offset) {
   return kv <= q + std::move(offset);
 }
 
+template <class T> requires detail::some_fraction<T> auto causal_bottom_right(T) { return detail::refuse_token_fraction<T>(); }
+
 /// The bottom-right frame for Q queries over K keys: the offset is K - Q.
+///
+/// errors  E-MASK-LENGTHS if a count is negative
 inline auto causal_bottom_right(scalar Q, scalar K) {
   using namespace symbols;
+  detail::check_tokens("causal_bottom_right, queries", Q.value()), detail::check_tokens("causal_bottom_right, keys", K.value());
   return kv <= q + (std::move(K) - std::move(Q));
 }
 

@@ -34,10 +34,12 @@ struct dflash_mask_options {
 ///   context:  kv < S and kv < A, in the anchor's document (not padding), and A + o - kv < W
 ///   block:    kv >= S and (kv - S) / block_size == n, and with causal blocks (kv - S) % block_size <= o
 ///
+/// With `rule = fixed_at_anchor` the window's part is A - kv <= W: W keys before the anchor for every slot of the block, one more than slot 0 sees
+/// per slot. Columns behind the blocks are hidden; that K is S + N * block_size is not checked.
 /// The anchor's own context column is hidden: its target feature does not exist yet when the block is drafted. A padded slot
 /// sees its own block or nothing. Sort anchors upwards: neighbouring rows then share a long prefix and far fewer tiles are partial.
 /// returns  a mask for Q = N * block_size rows and K = S + N * block_size columns, the same for every head
-/// errors   E-MASK-DFLASH (shapes, missing, out-of-range or, where promised, unsorted anchors); E-MASK-TABLE-RANGE at the run after an update
+/// errors   E-MASK-DFLASH (shapes, sizes, missing, out-of-range or, where promised, unsorted anchors); E-MASK-TABLE-RANGE at the run after an update
 /// cost     about (mean anchor + block_size) keys a row; new anchors, S and W cost a new tile map, no new kernel
 any_mask dflash_mask(const dflash_mask_options& options);
 

@@ -9,6 +9,9 @@ namespace detail {
 inline void check_dflash(const dflash_mask_options& o) {
   if (o.block_size < 1) raise("E-MASK-DFLASH", "dflash_mask: block_size is ", o.block_size, "; a block has at least one token");
   if (!o.anchors) raise("E-MASK-DFLASH", "dflash_mask: .anchors is missing; give table(positions, {B, N})");
+  if (o.anchors->dims().back() < 1) raise("E-MASK-DFLASH", "dflash_mask: .anchors has dimensions ", o.anchors->dims(), " and so no block; a row has at least one");
+  if (o.block_count && (o.block_count->value() < 1 || o.block_count->value() > o.anchors->dims().back()))
+    raise("E-MASK-DFLASH", "dflash_mask: block_count is ", o.block_count->value(), ", but .anchors ", o.anchors->dims(), " has ", o.anchors->dims().back(), " blocks a row; from 1 to all of them are in use");
   if (o.context_length.value() < 0) raise("E-MASK-DFLASH", "dflash_mask: context_length is ", o.context_length.value(), "; it must be >= 0 tokens");
   if (o.window && o.window->value() < 1)
     raise("E-MASK-DFLASH", "dflash_mask: window is ", o.window->value(), "; it must be >= 1 tokens, leave it out for full attention");

@@ -30,4 +30,8 @@ inline auto document(table_ref ids_q, table_ref ids_kv) {
 inline auto document_causal(table_ref ids) { return causal() && document(std::move(ids)); }
 inline auto document_causal(table_ref ids, index_t padding) { return causal() && document(std::move(ids), padding); }
 
+// Near misses: ids with fractions.
+template <class T> requires detail::some_fraction<T> auto document(const table_ref&, T) { return detail::refuse_token_fraction<T>(); }
+template <class T> requires detail::some_fraction<T> auto document_causal(const table_ref&, T) { return detail::refuse_token_fraction<T>(); }
+
 }  // namespace samite

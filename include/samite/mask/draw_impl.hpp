@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include <samite/core/renamed_error.hpp>
 #include <samite/ir/bounds.hpp>
 #include <samite/mask/draw.hpp>
 
@@ -24,7 +25,7 @@ SAMITE_IMPL std::string draw(const any_mask& mask, index_t rows, index_t keys, c
   box_judge judge(mask.program());
   const index_t last_q = options.first_q + rows - 1, last_kv = options.first_kv + keys - 1;
   const interval b = interval::point(options.b), h = interval::point(options.h);
-  judge.check({b, h, {options.first_q, last_q}, {options.first_kv, last_kv}});
+  detail::with_name("mask", detail::titled("mask", mask.label()), [&] { judge.check({b, h, {options.first_q, last_q}, {options.first_kv, last_kv}}); });
   std::string text;
   const std::size_t margin = options.with_scale ? concat_text(last_q).size() + 1 : 0;
   if (options.with_scale) {

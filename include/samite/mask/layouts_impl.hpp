@@ -53,7 +53,9 @@ SAMITE_IMPL std::vector<index_t> documents_of_positions(const std::vector<index_
   return ids;
 }
 
-SAMITE_IMPL std::vector<index_t> document_starts(const std::vector<index_t>& ids) {
+namespace detail {
+
+inline std::vector<index_t> starts_of_ids(const char* call, const std::vector<index_t>& ids) {
   std::vector<index_t> starts, seen;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (i > 0 && ids[i] == ids[i - 1]) {
@@ -66,12 +68,16 @@ SAMITE_IMPL std::vector<index_t> document_starts(const std::vector<index_t>& ids
   std::sort(seen.begin(), seen.end());
   for (std::size_t i = 1; i < seen.size(); ++i)
     if (seen[i] == seen[i - 1])
-      raise("E-MASK-LENGTHS", "document_starts: the tokens of document ", seen[i], " don't stand together; sort the tokens by document, or use document(ids), which takes any order");
+      raise("E-MASK-LENGTHS", call, ": the tokens of document ", seen[i], " don't stand together; sort the tokens by document, or use document(ids), which takes any order");
   return starts;
 }
 
+}  // namespace detail
+
+SAMITE_IMPL std::vector<index_t> document_starts(const std::vector<index_t>& ids) { return detail::starts_of_ids("document_starts", ids); }
+
 SAMITE_IMPL std::vector<index_t> document_ends(const std::vector<index_t>& ids) {
-  document_starts(ids);
+  detail::starts_of_ids("document_ends", ids);
   std::vector<index_t> ends(ids.size());
   for (std::size_t i = ids.size(); i-- > 0;) ends[i] = i + 1 < ids.size() && ids[i] == ids[i + 1] ? ends[i + 1] : index_t(i) + 1;
   return ends;

@@ -4,6 +4,7 @@
 #include <span>
 
 #include <algorithm>
+#include <samite/core/renamed_error.hpp>
 #include <samite/ir/bounds.hpp>
 #include <samite/ir/evaluate.hpp>
 #include <samite/mask/picture.hpp>
@@ -51,7 +52,7 @@ inline mask_bars bars_of(const any_mask& mask, const tile_options& sizes, const 
       }
     return m;
   }
-  box_judge(mask.program()).check({interval::point(o.b), interval::point(o.h), {q0, q1}, {k0, k1}});
+  with_name("mask", titled("mask", mask.label()), [&] { box_judge(mask.program()).check({interval::point(o.b), interval::point(o.h), {q0, q1}, {k0, k1}}); });
   row_evaluator evaluate(mask.program());
   std::vector<std::uint8_t> keep(std::size_t(m.columns) + 1, 0);
   for (index_t i = 0; i < m.rows; ++i) {

@@ -7,10 +7,12 @@ namespace samite {
 /// Keeps the first `tokens` keys for every query, and what lies behind causally: kv < tokens or kv <= q.
 ///
 /// tokens  a number, a `scalar`, or per batch `lengths[b]`. A run-time argument
+/// errors  E-MASK-LENGTHS if a number or scalar is negative
 /// source  Raffel et al. 2020, arXiv:1910.10683, section 3.2.1
 template <index_operand E>
 auto prefix(E tokens) {
   using namespace symbols;
+  detail::check_tokens_of("prefix", tokens);
   return kv < std::move(tokens) || kv <= q;
 }
 

@@ -7,8 +7,10 @@ namespace samite {
 /// Several answers to one question: causal, and an answer sees the question and itself but no other answer.
 ///
 /// question  tokens of the question, which come first;  answers [S] or [B,S]: the answer of each token (any number in the question)
+/// errors    E-MASK-LENGTHS if the question has a negative count of tokens
 inline auto shared_question(scalar question, table_ref answers) {
   using namespace symbols;
+  detail::check_tokens("shared_question", question.value());
   return kv <= q && (kv < std::move(question) || per_batch(answers, q) == per_batch(answers, kv));
 }
 

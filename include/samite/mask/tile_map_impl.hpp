@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include <samite/core/renamed_error.hpp>
 #include <samite/ir/bounds.hpp>
 #include <samite/ir/tile_rows.hpp>
 #include <samite/mask/tile_map.hpp>
@@ -145,7 +146,7 @@ SAMITE_IMPL tile_map::tile_map(const any_mask& mask, const tile_options& options
   growing_lists rows(batches_ * heads_ * q_tiles_);
   if (options.Q > 0 && options.K > 0) {
     box_judge judge(mask.program());
-    judge.check(index_box::whole(options.B, options.H, options.Q, options.K));
+    detail::with_name("mask", detail::titled("mask", mask.label()), [&] { judge.check(index_box::whole(options.B, options.H, options.Q, options.K)); });
     // Rows of tiles are read whole where the mask allows; looking at all keys once pays only if there are enough rows.
     std::optional<tile_rows> by_rows;
     if (k_tiles_ <= 16 * q_tiles_) by_rows.emplace(judge, options.K, options.tile_k);

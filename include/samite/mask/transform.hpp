@@ -48,6 +48,19 @@ auto minus(L mask, R hidden) {
   return std::move(mask) && !std::move(hidden);
 }
 
+// Near misses: indices that are reals or nothing of the kind, and operands that are no masks.
+template <class Q, class K>
+  requires(detail::stray_index<Q> || detail::stray_index<K>)
+any_mask with_indices(any_mask mask, const Q&, const K&) {
+  return detail::refuse_index<Q, K>(), mask;
+}
+template <class L, class R>
+  requires(!predicate_expr<L> || !predicate_expr<R>)
+any_mask minus(const L& mask, const R& hidden) {
+  if constexpr (predicate_expr<L>) return any_mask(hidden);
+  else return any_mask(mask);
+}
+
 /// A range of indices, `end` excluded; empty if both are the same.
 struct index_range {
   scalar begin = 0;
@@ -65,6 +78,11 @@ inline void check_range(const char* axis, const index_range& range) {
 /// before it begins is empty.
 ///
 /// errors  E-MASK-RANGE if a range ends before it begins
+template <class E>
+  requires(!predicate_expr<E>)
+any_mask restricted(const E& mask, index_range, index_range) {
+  return any_mask(mask);  // for its sentence
+}
 template <predicate_expr E>
 auto restricted(E mask, index_range queries, index_range keys) {
   using namespace symbols;

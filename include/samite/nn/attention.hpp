@@ -35,6 +35,13 @@ struct attention_result {
 /// cost     proportional to the tiles that the mask keeps
 /// source   Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1; grouped heads: Ainslie et al. 2023, arXiv:2305.13245
 attention_result attention(const value& Q, const value& K, const value& V, attention_options options = {});
+/// A sentence for a mask or a score in the place of the options.
+template <class E>
+  requires(predicate_expr<E> || score_expr<E> || std::same_as<E, any_score> || detail::score_condition<E>)
+attention_result attention(const value& Q, const value& K, const value& V, const E&) {
+  static_assert(detail::never<E>, "attention(Q, K, V, mask): options go by name: attention(Q, K, V, {.mask = ..., .score = ...}). [E-MASK-OPERAND]");
+  return attention(Q, K, V);
+}
 
 }  // namespace samite
 

@@ -27,7 +27,7 @@ SAMITE_IMPL attention_result attention(const value& Q, const value& K, const val
   const value_info lse = row_major(Q.type() == dtype::f64 ? dtype::f64 : dtype::f32, {Q.extent(0), Q.extent(1), Q.extent(2), 1});
   const double scale = options.scale.value_or(1.0 / std::sqrt(double(std::max<index_t>(1, Q.extent(3).constant()))));
   const std::shared_ptr<const program> mask = options.mask.is_full() ? nullptr : options.mask.shared_program();
-  attention_terms terms{mask, scale, options.score.shared_program(), int(options.score.tensors().size()), bool(options.sink)};
+  attention_terms terms{mask, scale, options.score.shared_program(), int(options.score.tensors().size()), bool(options.sink), options.mask.label()};
   std::vector<value> inputs = {Q, K, V};
   inputs.insert(inputs.end(), options.score.tensors().begin(), options.score.tensors().end());
   if (options.sink) {

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include <samite/core/env.hpp>
+#include <samite/core/renamed_error.hpp>
 #include <samite/run/cpu_backend.hpp>
 #include <samite/run/cuda_backend.hpp>
 #include <samite/run/executor.hpp>
@@ -175,6 +176,21 @@ SAMITE_IMPL tensor_view executor::compute_view(value_ref ref) {
   return v;
 }
 
+namespace detail {
+// What is refused of a mask or a score function when it meets its sizes says which one it is, and of which attention.
+inline error named_by_node(const error& e, const graph_node& n) {
+  const auto* forward = n.as<attention_node>();
+  const attention_terms* a = forward;
+  if (a == nullptr) a = n.as<attention_gradient_node>();
+  if (a == nullptr || (!e.code().starts_with("E-MASK-") && !e.code().starts_with("E-SCORE-"))) return e;
+  const error named = renamed(e, "mask", titled("mask", a->mask_label));
+  if (n.label.empty()) return named;
+  const std::string place = titled("attention", n.label);
+  const error replaced = renamed(named, "attention: ", place + ": ");
+  return std::string_view(replaced.what()).find(place) != std::string_view::npos ? replaced : renamed(named, "", place + ": ");
+}
+}  // namespace detail
+
 SAMITE_IMPL void executor::step() {
   const graph& g = plan_.source();
   if (!views_ready_) {
@@ -198,7 +214,11 @@ SAMITE_IMPL void executor::step() {
   backend_->begin_step();
   for (const prepared& p : steps_) {
     const auto start = std::chrono::steady_clock::now();
-    backend_->run({g, g.node(p.node), p.inputs, p.outputs, lengths_, memories_.empty() ? nullptr : memories_[std::size_t(p.node)].get(), views_made_});
+    try {
+      backend_->run({g, g.node(p.node), p.inputs, p.outputs, lengths_, memories_.empty() ? nullptr : memories_[std::size_t(p.node)].get(), views_made_});
+    } catch (const error& e) {
+      throw detail::named_by_node(e, g.node(p.node));
+    }
     if (!profiling_) continue;
     backend_->synchronize();
     const graph_node& n = g.node(p.node);

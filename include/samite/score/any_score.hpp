@@ -25,6 +25,19 @@ class any_score {
   any_score(const E&) {
     static_assert(detail::never<E>, "a score was expected, but this is a mask. Pass it as attention's `.mask`. [E-EXPR-SCORE]");
   }
+  /// Sentences for what else is no score.
+  template <class E>
+    requires(index_expr<E> || std::is_arithmetic_v<E> || detail::score_condition<E> || std::is_function_v<E> || detail::foreign_operand<E>) && (!score_expr<E>)
+  any_score(const E&, std::string = "score") {
+    if constexpr (detail::score_condition<E>)
+      static_assert(detail::never<E>, "a score was expected, but this is a condition. Choose by it, e.g. `select(score > 0, score, 2 * score)`. [E-EXPR-SCORE]");
+    else if constexpr (index_expr<E> || std::is_arithmetic_v<E>)
+      static_assert(detail::never<E>, "a score was expected, but this is an index or a number, in which the score does not occur. Say what becomes of it, e.g. `score - kv` or `2.0 * score`; "
+                                      "to replace it write `real(kv)`. [E-EXPR-SCORE]");
+    else
+      static_assert(detail::never<E>, "a score was expected, but this is no expression over score, b, h, q and kv. Functions that make one are called, e.g. `softcap(50.0)`; a tensor of the "
+                                      "graph is read through a table, e.g. `score + table(bias)(h, q, kv)`. [E-EXPR-SCORE]");
+  }
 
   /// Null for the identity.
   const std::shared_ptr<const samite::program>& shared_program() const { return program_; }

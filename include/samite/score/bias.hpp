@@ -18,12 +18,17 @@ inline auto alibi(const value& slopes, scalar offset = 0) {
   return score - table(slopes)[h] * abs(q + offset - kv);
 }
 
+template <std::floating_point T>
+any_score alibi(T, const scalar& = 0) { return detail::refuse_score_count<T>(); }
+
 /// score + bias[h, kv - q + D] with the distance clamped to -D..D.
 ///
 /// bias    [heads, 2 D + 1]
-/// errors  E-SCORE-DISTANCE unless max_distance >= 0
+/// errors  E-SCORE-DISTANCE unless max_distance >= 0, or if the bias has another width
 /// source  Shaw et al. 2018, arXiv:1803.02155, section 3.2; as a bias on scores: Raffel et al. 2020, arXiv:1910.10683, section 2.1
 any_score relative_bias(const value& bias, index_t max_distance);
+template <std::floating_point T>
+any_score relative_bias(const value&, T) { return detail::refuse_score_count<T>(); }
 
 struct t5_options {
   /// From this distance on all keys share a bucket.

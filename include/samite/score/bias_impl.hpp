@@ -19,6 +19,9 @@ SAMITE_IMPL any_score alibi(index_t heads, scalar offset) {
 SAMITE_IMPL any_score relative_bias(const value& bias, index_t max_distance) {
   using namespace symbols;
   if (max_distance < 0) raise("E-SCORE-DISTANCE", "relative_bias: the largest distance is ", max_distance, ", but must be 0 or more");
+  if (bias.rank() == 2 && bias.extent(1).is_constant() && bias.extent(1).constant() != 2 * max_distance + 1)
+    raise("E-SCORE-DISTANCE", "relative_bias: the bias has shape ", to_text(bias.dims()), ", but the distances -", max_distance, " to ", max_distance, " need 2 * ", max_distance, " + 1 = ",
+          2 * max_distance + 1, " entries a head");
   return any_score(score + table(bias)(h, clamp(kv - q, -max_distance, max_distance) + max_distance), "relative_bias");
 }
 
