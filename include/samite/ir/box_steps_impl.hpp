@@ -470,9 +470,14 @@ class step_translator {
         if (is_bounded || is_large(a)) {
           value_of(is_bounded ? a : b);  // for box_judge::check, whatever becomes of the comparison
           const __int128 number = bound_[is_bounded ? b : a].imm, next = n.code == op::less ? 1 : 0;
-          set = n.code == op::equal ? between(number, number) : is_bounded ? between(interval::lowest, number - next) : between(number + next, interval::highest);
+          // Written out: nvcc 13 crashes on these as conditional expressions.
+          if (n.code == op::equal) set = between(number, number);
+          else if (is_bounded) set = between(interval::lowest, number - next);
+          else set = between(number + next, interval::highest);
+        } else if (n.code == op::equal) {
+          set = {interval::point(0)};
         } else {
-          set = {n.code == op::equal ? interval::point(0) : interval{interval::lowest, n.code == op::less ? -1 : 0}};
+          set = {{interval::lowest, n.code == op::less ? -1 : 0}};
         }
         if (negated) set = complement(set);
         return leaf_of(std::move(form), std::move(set), {});
