@@ -68,11 +68,15 @@ TEST_CASE("text, arch with its suffix, options, headers and the NVRTC build each
   changed.label = "other";
   CHECK(a.key_of(changed) == a.key_of(base));
   // Unless it is part of the code, as the text's file name.
-  for (const auto& [text, option] : {std::pair<const char*, const char*>{"x = __FILE__;", "-a"}, {"x", "-lineinfo"}}) {
+  for (const auto& [text, option] : {std::pair<const char*, const char*>{"x = __FILE__;", "-a"}, {"assert(x);", "-a"}, {"x", "-lineinfo"}}) {
     kernel_source one = source_of(text), two = one;
     one.options = two.options = {option}, two.label = "other";
     CHECK(a.key_of(one) != a.key_of(two));
   }
+  changed = source_of("static_assert(true);");
+  kernel_source renamed = changed;
+  renamed.label = "other";
+  CHECK(a.key_of(changed) == a.key_of(renamed));
 }
 
 TEST_CASE("16 threads that ask for one new kernel share one compile, with 16 kernels they make 16") {

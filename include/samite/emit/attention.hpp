@@ -46,6 +46,10 @@ struct attention_padding {
 /// struct keep_mask, what the kernels call: head, row and column compute what pairs share, keep(b, h, q, kv, head, row, column) the
 /// rest. It holds the bytes of `pack_mask_arguments`; 8 without a mask.
 std::string mask_text(const program* mask);
+/// The dtype and the head dims as they stand in kernels' names.
+std::string attention_suffix(const attention_kernel_options& o);
+/// A unit's first lines: what it is, its mask and score function, the device source, and their structs; the namespace stays open.
+std::string attention_head_text(const attention_kernel_options& o, const char* what, const char* source);
 
 /// The nodes of a mask or score function, which read no row of a tensor, as comments.
 std::string pair_comment(const program& p);

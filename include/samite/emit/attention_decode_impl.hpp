@@ -17,23 +17,16 @@ SAMITE_IMPL attention_launch attention_decode_launch(const attention_kernel_opti
   const detail::attention_padding pad(o);
   const index_t keys = rows == 16 || pad.largest <= 128 ? 64 : pad.largest <= 192 ? 32 : 16, piece = keys * (pad.largest + 8) * 2;
   const index_t bytes = std::min<index_t>(8, (pad.largest > 128 ? 101376 : 71680) / piece) * piece;
-  return {concat_text("attention_decode_", name_of(o.type), "_d", pad.D, pad.Dv == pad.D ? "" : concat_text("_v", pad.Dv), "_r", rows), 128, unsigned(bytes), rows};
+  return {concat_text("attention_decode_", detail::attention_suffix(o), "_r", rows), 128, unsigned(bytes), rows};
 }
 
 SAMITE_IMPL kernel_text emit_attention_decode(const attention_kernel_options& o, index_t rows) {
   const detail::attention_padding pad(o);
   const attention_launch kernel = attention_decode_launch(o, rows);
   bool by_head = false;
-  std::string out = concat_text("// attention of few queries: ", name_of(o.type), ", head dims ", pad.D, " (Q, K) and ", pad.Dv, " (V) after padding; mask:\n");
-  if (o.mask == nullptr) {
-    out += "//   every pair\n";
-  } else {
-    out += concat_text(detail::pair_comment(*o.mask), "//   keep = %", o.mask->roots[0], "\n");
+  if (o.mask != nullptr)
     for (const node& n : o.mask->nodes()) by_head = by_head || (n.code == op::symbol && n.imm == index_t(symbol_id::h));
-  }
-  if (o.score != nullptr) out += concat_text("// score function:\n", detail::pair_comment(*o.score), "//   score = %", o.score->roots[0], "\n");
-  out += concat_text("#include \"attention_decode.cuh\"\n\nnamespace samite {\n\n", detail::mask_text(o.mask));
-  out += o.score != nullptr ? score_text(*o.score, o.score_types, false) : std::string("using score_function = no_score;\n\n");
+  std::string out = detail::attention_head_text(o, "of few queries", "attention_decode.cuh");
   // Three blocks a multiprocessor where the registers of narrow heads allow it.
   out += concat_text("extern \"C\" __global__ void __launch_bounds__(128, ", rows == 16 && pad.largest <= 128 ? 3 : 2, ") ", kernel.name,
                      "(const __grid_constant__ decode_parameters p, const __grid_constant__ keep_mask mask,\n    const __grid_constant__ score_function score) {\n  attention_decode<",

@@ -10,7 +10,7 @@ namespace samite {
 
 namespace detail {
 
-inline std::string attention_suffix(const attention_kernel_options& o) {
+SAMITE_IMPL std::string attention_suffix(const attention_kernel_options& o) {
   const attention_padding pad(o);
   return concat_text(name_of(o.type), "_d", pad.D, pad.Dv == pad.D ? "" : concat_text("_v", pad.Dv));
 }
@@ -47,7 +47,7 @@ SAMITE_IMPL std::string pair_comment(const program& p) {
   return program_comment(p, used_nodes(p, p.roots), [](const node&) { return std::string("operand"); });
 }
 
-inline std::string attention_head_text(const attention_kernel_options& o, const char* what) {
+SAMITE_IMPL std::string attention_head_text(const attention_kernel_options& o, const char* what, const char* source) {
   const attention_padding pad(o);
   std::string out = concat_text("// attention ", what, ": ", name_of(o.type), ", head dims ", pad.D, " (Q, K) and ", pad.Dv, " (V) after padding; mask:\n");
   if (o.mask == nullptr) out += "//   every pair\n";
@@ -57,10 +57,12 @@ inline std::string attention_head_text(const attention_kernel_options& o, const 
     out += "// score function:\n" + pair_comment(*o.score);
     out += concat_text("//   score = %", o.score->roots[0], "\n");
   }
-  out += concat_text("#include \"", pad.real ? "attention_real.cuh" : "attention_mma.cuh", "\"\n\nnamespace samite {\n\n");
+  out += concat_text("#include \"", source, "\"\n\nnamespace samite {\n\n");
   out += mask_text(o.mask);
   return out + (o.score != nullptr ? score_text(*o.score, o.score_types, o.type == dtype::f64) : std::string("using score_function = no_score;\n\n"));
 }
+
+inline const char* portable_source(const attention_kernel_options& o) { return attention_padding(o).real ? "attention_real.cuh" : "attention_mma.cuh"; }
 
 inline std::string attention_entry(const attention_kernel_options& o, const attention_launch& kernel, const char* function) {
   const attention_padding pad(o);
@@ -218,14 +220,14 @@ SAMITE_IMPL kernel_text emit_attention_bits(const program& mask, index_t rows, i
 
 SAMITE_IMPL kernel_text emit_attention_forward(const attention_kernel_options& o) {
   const attention_launch kernel = attention_forward_launch(o);
-  return {kernel.name, detail::attention_head_text(o, "forward") + detail::attention_entry(o, kernel, "attention_forward") + "}  // namespace samite\n"};
+  return {kernel.name, detail::attention_head_text(o, "forward", detail::portable_source(o)) + detail::attention_entry(o, kernel, "attention_forward") + "}  // namespace samite\n"};
 }
 
 SAMITE_IMPL kernel_text emit_attention_gradient(const attention_kernel_options& o) {
   const attention_launch queries = attention_query_gradient_launch(o), keys = attention_key_gradient_launch(o);
   const detail::attention_padding pad(o);
   const char* element = o.type == dtype::f32 ? "float" : o.type == dtype::f64 ? "double" : name_of(o.type);
-  std::string out = detail::attention_head_text(o, "gradient") + detail::attention_entry(o, queries, "attention_query_gradient") +
+  std::string out = detail::attention_head_text(o, "gradient", detail::portable_source(o)) + detail::attention_entry(o, queries, "attention_query_gradient") +
                     detail::attention_entry(o, keys, "attention_key_gradient");
   const std::string unit = pad.real ? concat_text(element, "(1)") : std::string("log2_e");
   const char* real = o.type == dtype::f64 ? "double" : "float";

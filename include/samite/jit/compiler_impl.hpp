@@ -141,7 +141,11 @@ inline void check_kernel_text(const kernel_source& source) {
 
 /// Whether the label, which is the text's file name, is part of the code.
 inline bool shows_label(const kernel_source& source) {
-  const auto shows = [](std::string_view text) { return text.find("__FILE__") != text.npos || text.find("assert") != text.npos || text.find("source_location") != text.npos; };
+  const auto shows = [](std::string_view text) {
+    for (std::size_t at = text.find("assert("); at != text.npos; at = text.find("assert(", at + 1))
+      if (at < 7 || text.substr(at - 7, 7) != "static_") return true;
+    return text.find("__FILE__") != text.npos || text.find("source_location") != text.npos;
+  };
   if (shows(source.text)) return true;
   for (const kernel_header& header : source.headers)
     if (shows(header.text)) return true;

@@ -82,16 +82,20 @@ inline std::vector<tile_run> tiles_of_group(const tile_map& map, index_t b, inde
   return out;
 }
 
+/// Whether all batches, or all heads, have one map.
+inline bool shares_batches(const tile_map& map) { return map.options().B <= 1 || map.map_of(1, 0) == 0; }
+inline bool shares_heads(const tile_map& map) { return map.options().H <= 1 || map.map_of(0, 1) == 0; }
+
 /// map  of one row of query tiles
 inline decode_parts cut_parts(const tile_map& map, index_t group, const decode_grid& grid) {
   const index_t B = map.options().B, key_heads = map.options().H / group;
-  const bool shares_batches = B <= 1 || map.map_of(1, 0) == 0, shares_heads = map.options().H <= 1 || map.map_of(0, 1) == 0;
+  const bool one_batch = shares_batches(map), one_head = shares_heads(map);
   decode_parts out;
-  out.head_lists = shares_heads ? 0 : 1, out.batch_lists = shares_batches ? 0 : shares_heads ? 1 : key_heads;
+  out.head_lists = one_head ? 0 : 1, out.batch_lists = one_batch ? 0 : one_head ? 1 : key_heads;
   std::vector<std::vector<tile_run>> lists;
   std::vector<index_t> tiles;
-  for (index_t b = 0; b < (shares_batches ? 1 : B); ++b)
-    for (index_t g = 0; g < (shares_heads ? 1 : key_heads); ++g) {
+  for (index_t b = 0; b < (one_batch ? 1 : B); ++b)
+    for (index_t g = 0; g < (one_head ? 1 : key_heads); ++g) {
       lists.push_back(tiles_of_group(map, b, g * group, group));
       tiles.push_back(0);
       for (const tile_run& run : lists.back()) tiles.back() += run.last - run.first + 1;

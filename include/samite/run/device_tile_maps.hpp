@@ -188,9 +188,6 @@ class device_tile_maps {
     return order;
   }
 
-  static bool shares_batches(const tile_map& map) { return map.options().B <= 1 || map.map_of(1, 0) == 0; }
-  static bool shares_heads(const tile_map& map) { return map.options().H <= 1 || map.map_of(0, 1) == 0; }
-
   /// The entry of these lists, put first, and whether it is complete. A new one takes the memory of the oldest, in stream order.
   std::pair<entry*, bool> find(const cuda_stream& stream, const std::shared_ptr<const program>& mask, step_snapshot& step, std::array<index_t, 7> dims) {
     key k{mask.get(), dims, {}, {}};
