@@ -77,6 +77,11 @@ TEST_CASE("text, arch with its suffix, options, headers and the NVRTC build each
   kernel_source renamed = changed;
   renamed.label = "other";
   CHECK(a.key_of(changed) == a.key_of(renamed));
+  for (const auto& [header, is_shown] : {std::pair<const char*, bool>{"#define CHECK(x) \\\n  report(__FILE__)\n", true}, {"inline const char* here() { return __FILE__; }\n", false}}) {
+    changed = renamed = source_of("CHECK(1);"), renamed.label = "other";
+    changed.headers = renamed.headers = {{"h", header}};
+    CHECK((a.key_of(changed) != a.key_of(renamed)) == is_shown);
+  }
 }
 
 TEST_CASE("16 threads that ask for one new kernel share one compile, with 16 kernels they make 16") {

@@ -113,16 +113,27 @@ inline void check_kernel_options(const kernel_source& source) {
   }
 }
 
+/// Calls `use` with what follows the # of each preprocessor line of a text, its continuations included.
+template <class Use>
+void for_each_directive(std::string_view text, Use use) {
+  for (std::size_t hash = text.find('#'); hash != text.npos; hash = text.find('#', hash + 1)) {
+    const std::size_t before = hash == 0 ? text.npos : text.find_last_not_of(" \t", hash - 1), begin = std::min(text.find_first_not_of(" \t", hash + 1), text.size());
+    if (before != text.npos && text[before] != '\n') continue;
+    std::size_t end = std::min(text.find('\n', begin), text.size());
+    while (end < text.size() && text[end - 1] == '\\') end = std::min(text.find('\n', end + 1), text.size());
+    use(text.substr(begin, end - begin));
+  }
+}
+
 /// Whether a text names a file by its path, which is read outside of the key.
 inline bool includes_by_path(std::string_view text) {
-  const auto skip = [&](std::size_t at, std::string_view what) { return std::min(text.find_first_not_of(what, at), text.size()); };
-  for (std::size_t at = text.find("include"); at != text.npos; at = text.find("include", at + 1)) {
-    const std::size_t line = text.rfind('\n', at) + 1, hash = skip(line, " \t");
-    if (hash >= at || text[hash] != '#' || skip(hash + 1, " \t") != at) continue;
-    const std::size_t name = skip(at + 7, " \t");
-    if (name + 1 < text.size() && (text[name] == '"' || text[name] == '<') && text[name + 1] == '/') return true;
-  }
-  return false;
+  bool found = false;
+  for_each_directive(text, [&](std::string_view line) {
+    if (!line.starts_with("include")) return;
+    line.remove_prefix(std::min(line.find_first_not_of(" \t", 7), line.size()));
+    found = found || line.starts_with("\"/") || line.starts_with("</");
+  });
+  return found;
 }
 
 /// What NVRTC, which is given C strings, would not see, and files outside of the key.
@@ -139,16 +150,20 @@ inline void check_kernel_text(const kernel_source& source) {
   for (const std::string& option : source.options) check(option, "an option");
 }
 
-/// Whether the label, which is the text's file name, is part of the code.
+/// Whether the label, which is the text's file name, is part of the code. In a header such words name the header, but for macros and for
+/// default arguments, which the text uses.
 inline bool shows_label(const kernel_source& source) {
   const auto shows = [](std::string_view text) {
     for (std::size_t at = text.find("assert("); at != text.npos; at = text.find("assert(", at + 1))
       if (at < 7 || text.substr(at - 7, 7) != "static_") return true;
     return text.find("__FILE__") != text.npos || text.find("source_location") != text.npos;
   };
-  if (shows(source.text)) return true;
-  for (const kernel_header& header : source.headers)
-    if (shows(header.text)) return true;
+  bool shown = shows(source.text);
+  for (const kernel_header& header : source.headers) {
+    for_each_directive(header.text, [&](std::string_view line) { shown = shown || (line.starts_with("define") && shows(line)); });
+    shown = shown || header.text.find("source_location") != std::string::npos;
+  }
+  if (shown) return true;
   for (const std::string& option : source.options)
     if (option.find("lineinfo") != option.npos || option.find("line-info") != option.npos || option.find("-G") != option.npos || option.find("device-debug") != option.npos) return true;
   return false;
