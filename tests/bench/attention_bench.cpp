@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <string>
 #include <thread>
 
 #include <samite/mask/count_kept.hpp>
@@ -19,13 +20,15 @@ namespace {
 using namespace samite;
 
 struct bench_case {
-  const char* name;
+  std::string name;
   index_t B, H, G, Q, K, D;
   any_mask mask;
   std::function<bool(index_t q, index_t kv)> keeps;  // written anew, so that a wrong mask shows
   any_score score{};
   // The same of the score function: its value and its derivative.
   std::function<std::pair<double, double>(double score, index_t h, index_t q, index_t kv)> scores = [](double score, index_t, index_t, index_t) { return std::pair{score, 1.0}; };
+  index_t value_dim = 0;  // 0: D
+  index_t Dv() const { return value_dim > 0 ? value_dim : D; }
 };
 
 double milliseconds(executor& run, int steps) {
@@ -74,7 +77,8 @@ tensor normal(extents dims, std::uint32_t purpose) {
 // A row of bf16 numbers.
 struct half_row {
   const std::uint16_t* row;
-  half_row(const bench_case& c, const tensor& t, index_t number) : row(reinterpret_cast<const std::uint16_t*>(t.raw()) + number * c.D) {}
+  index_t channels;
+  half_row(const tensor& t, index_t number) : row(reinterpret_cast<const std::uint16_t*>(t.raw()) + number * t.dims().back()), channels(t.dims().back()) {}
   double operator()(index_t d) const {
     const std::uint32_t bits = std::uint32_t(row[d]) << 16;
     float x;
@@ -84,16 +88,15 @@ struct half_row {
 };
 
 double worst_error(const bench_case& c, const tensor& Q, const tensor& K, const tensor& V, const tensor& out) {
-  const auto at = [&](const tensor& t, index_t number) { return half_row(c, t, number); };
   double worst = 0;
   for (index_t i = 0; i < 12; ++i) {
     const index_t b = i % c.B, h = (i * 5) % c.H, q = i == 0 ? c.Q - 1 : (i * 7919 + 13) % c.Q;
-    const auto query = at(Q, (b * c.H + h) * c.Q + q);
-    std::vector<double> s(std::size_t(c.K), -INFINITY), o(std::size_t(c.D), 0.0);
+    const half_row query(Q, (b * c.H + h) * c.Q + q);
+    std::vector<double> s(std::size_t(c.K), -INFINITY), o(std::size_t(c.Dv()), 0.0);
     double top = -INFINITY, sum = 0;
     for (index_t k = 0; k < c.K; ++k) {
       if (!c.keeps(q, k)) continue;
-      const auto key = at(K, (b * c.G + h / (c.H / c.G)) * c.K + k);
+      const half_row key(K, (b * c.G + h / (c.H / c.G)) * c.K + k);
       double dot = 0;
       for (index_t d = 0; d < c.D; ++d) dot += query(d) * key(d);
       top = std::max(top, s[std::size_t(k)] = c.scores(dot / std::sqrt(double(c.D)), h, q, k).first);
@@ -101,12 +104,12 @@ double worst_error(const bench_case& c, const tensor& Q, const tensor& K, const 
     for (index_t k = 0; k < c.K; ++k) {
       if (std::isinf(s[std::size_t(k)])) continue;
       const double w = std::exp(s[std::size_t(k)] - top);
-      const auto value = at(V, (b * c.G + h / (c.H / c.G)) * c.K + k);
+      const half_row value(V, (b * c.G + h / (c.H / c.G)) * c.K + k);
       sum += w;
-      for (index_t d = 0; d < c.D; ++d) o[std::size_t(d)] += w * value(d);
+      for (index_t d = 0; d < c.Dv(); ++d) o[std::size_t(d)] += w * value(d);
     }
-    const auto found = at(out, (b * c.Q + q) * c.H + h);
-    for (index_t d = 0; d < c.D; ++d) worst = std::max(worst, std::fabs(found(d) - (sum > 0 ? o[std::size_t(d)] / sum : 0)));
+    const half_row found(out, (b * c.Q + q) * c.H + h);
+    for (index_t d = 0; d < c.Dv(); ++d) worst = std::max(worst, std::fabs(found(d) - (sum > 0 ? o[std::size_t(d)] / sum : 0)));
   }
   return worst;
 }
@@ -116,50 +119,53 @@ double worst_gradient_error(const bench_case& c, const tensor& Q, const tensor& 
   const double scale = 1 / std::sqrt(double(c.D));
   const auto dot = [&](const half_row& x, const half_row& y) {
     double sum = 0;
-    for (index_t d = 0; d < c.D; ++d) sum += x(d) * y(d);
+    for (index_t d = 0; d < x.channels; ++d) sum += x(d) * y(d);
     return sum;
   };
   // P and dS of a pair.
   const auto pair = [&](index_t head, index_t key_head, index_t q, index_t k) {
     const index_t row = head * c.Q + q, token_row = (head / c.H * c.Q + q) * c.H + head % c.H;
-    const half_row d = half_row(c, d_out, token_row);
-    const auto [score, slope] = c.scores(dot(half_row(c, Q, row), half_row(c, K, key_head * c.K + k)) * scale, head % c.H, q, k);
+    const half_row d(d_out, token_row);
+    const auto [score, slope] = c.scores(dot(half_row(Q, row), half_row(K, key_head * c.K + k)) * scale, head % c.H, q, k);
     const double P = std::exp(score - double(lse.values<float>()[std::size_t(row)]));
-    return std::pair{P, slope * P * (dot(d, half_row(c, V, key_head * c.K + k)) - dot(d, half_row(c, out, token_row)))};
+    return std::pair{P, slope * P * (dot(d, half_row(V, key_head * c.K + k)) - dot(d, half_row(out, token_row)))};
   };
   double worst = 0;
   const auto compare = [&](const half_row& given, const std::vector<double>& right) {
     double top = 0, error = 0;
-    for (index_t d = 0; d < c.D; ++d) top = std::max(top, std::fabs(right[std::size_t(d)])), error = std::max(error, std::fabs(given(d) - right[std::size_t(d)]));
+    for (index_t d = 0; d < given.channels; ++d) top = std::max(top, std::fabs(right[std::size_t(d)])), error = std::max(error, std::fabs(given(d) - right[std::size_t(d)]));
     worst = std::max(worst, top > 0 ? error / top : error);
   };
   for (index_t i = 0; i < 4; ++i) {
     const index_t group = c.H / c.G, head = (i * 5) % (c.B * c.H), key_head = head / c.H * c.G + head % c.H / group, q = i == 0 ? c.Q - 1 : (i * 7919 + 13) % c.Q, k = i == 0 ? 0 : (i * 6151 + 7) % c.K;
-    std::vector<double> dQ(std::size_t(c.D), 0.0), dK = dQ, dV = dQ;
+    std::vector<double> dQ(std::size_t(c.D), 0.0), dK = dQ, dV(std::size_t(c.Dv()), 0.0);
     for (index_t j = 0; j < c.K; ++j)
       if (c.keeps(q, j)) {
         const double dS = pair(head, key_head, q, j).second * scale;
-        for (index_t d = 0; d < c.D; ++d) dQ[std::size_t(d)] += dS * half_row(c, K, key_head * c.K + j)(d);
+        for (index_t d = 0; d < c.D; ++d) dQ[std::size_t(d)] += dS * half_row(K, key_head * c.K + j)(d);
       }
-    compare(half_row(c, found[0], head * c.Q + q), dQ);
+    compare(half_row(found[0], head * c.Q + q), dQ);
     for (index_t h = head / group * group; h < head / group * group + group; ++h)
       for (index_t j = 0; j < c.Q; ++j)
         if (c.keeps(j, k)) {
           const auto [P, dS] = pair(h, key_head, j, k);
-          for (index_t d = 0; d < c.D; ++d) dK[std::size_t(d)] += dS * scale * half_row(c, Q, h * c.Q + j)(d), dV[std::size_t(d)] += P * half_row(c, d_out, (h / c.H * c.Q + j) * c.H + h % c.H)(d);
+          const half_row query(Q, h * c.Q + j), d_row(d_out, (h / c.H * c.Q + j) * c.H + h % c.H);
+          for (index_t d = 0; d < c.D; ++d) dK[std::size_t(d)] += dS * scale * query(d);
+          for (index_t d = 0; d < c.Dv(); ++d) dV[std::size_t(d)] += P * d_row(d);
         }
-    compare(half_row(c, found[1], key_head * c.K + k), dK), compare(half_row(c, found[2], key_head * c.K + k), dV);
+    compare(half_row(found[1], key_head * c.K + k), dK), compare(half_row(found[2], key_head * c.K + k), dV);
   }
   return worst;
 }
 
-void print(const bench_case& c, const char* pass, double products, executor& run, double error) {
-  const double pairs = double(count_kept(c.mask, {.B = 1, .H = 1, .Q = c.Q, .K = c.K})) * double(c.B * c.H), flops = 2 * products * double(c.D) * pairs;
+// channels: multiplied and added for a pair. Rows of a tile are queries.
+void print(const bench_case& c, const char* pass, index_t channels, executor& run, double error) {
+  const double kept = double(count_kept(c.mask, {.B = 1, .H = 1, .Q = c.Q, .K = c.K})), flops = 2 * double(channels) * kept * double(c.B * c.H);
   const double ms = burst(run), steady = sustained(run, ms);
   const char *date = std::getenv("BENCH_DATE"), *commit = std::getenv("BENCH_COMMIT");
-  std::printf("{\"bench\":\"attention\",\"case\":\"%s\",\"pass\":\"%s\",\"ms\":%.4f,\"ms_sustained\":%.4f,\"tflops_kept\":%.1f,\"tflops_kept_sustained\":%.1f,\"worst_error\":%.5f,\"date\":\"%s\","
+  std::printf("{\"bench\":\"attention\",\"case\":\"%s\",\"pass\":\"%s\",\"ms\":%.4f,\"ms_sustained\":%.4f,\"tflops_kept\":%.1f,\"tflops_kept_sustained\":%.1f,\"density\":%.5f,\"worst_error\":%.5f,\"date\":\"%s\","
               "\"command\":\"attention_bench\",\"commit\":\"%s\"}\n",
-              c.name, pass, ms, steady, flops / ms / 1e9, flops / steady / 1e9, error, date ? date : "", commit ? commit : "");
+              c.name.c_str(), pass, ms, steady, flops / ms / 1e9, flops / steady / 1e9, kept / double(c.Q) / double(c.K), error, date ? date : "", commit ? commit : "");
   std::fflush(stdout);
 }
 
@@ -170,27 +176,26 @@ tensor on_device(executor& run, const tensor& t) {
 }
 
 void run_case(const bench_case& c, bool forward, bool backward) {
-  const extents queries{c.B, c.H, c.Q, c.D}, keys{c.B, c.G, c.K, c.D};
-  const shape query_shape{c.B, c.H, c.Q, c.D}, key_shape{c.B, c.G, c.K, c.D};
-  const tensor Q = normal(queries, 1), K = normal(keys, 2), V = normal(keys, 3), d_out = normal({c.B, c.Q, c.H, c.D}, 4);
+  const shape query_shape{c.B, c.H, c.Q, c.D}, key_shape{c.B, c.G, c.K, c.D}, value_shape{c.B, c.G, c.K, c.Dv()};
+  const tensor Q = normal({c.B, c.H, c.Q, c.D}, 1), K = normal({c.B, c.G, c.K, c.D}, 2), V = normal({c.B, c.G, c.K, c.Dv()}, 3), d_out = normal({c.B, c.Q, c.H, c.Dv()}, 4);
   graph g;
-  const attention_result a = attention(g.input("Q", bf16, query_shape), g.input("K", bf16, key_shape), g.input("V", bf16, key_shape), {.mask = c.mask, .score = c.score});
+  const attention_result a = attention(g.input("Q", bf16, query_shape), g.input("K", bf16, key_shape), g.input("V", bf16, value_shape), {.mask = c.mask, .score = c.score});
   g.output("out", transpose(a.out, {0, 2, 1, 3})), g.output("lse", a.lse);  // stored token-major
   executor run(make_plan(g, device::cuda()));
   for (const auto& [name, t] : {std::pair{"Q", Q}, {"K", K}, {"V", V}}) run.bind(name, on_device(run, t));
   run.step();
   run.synchronize();
   const tensor out = run.output("out"), lse = run.output("lse");
-  if (forward) print(c, "forward", 2, run, worst_error(c, Q, K, V, out));
+  if (forward) print(c, "forward", c.D + c.Dv(), run, worst_error(c, Q, K, V, out));
   if (!backward) return;
 
   graph gradients;  // the backward pass alone
   std::vector<value> inputs;
-  for (const char* name : {"Q", "K", "V", "out", "lse", "d_out"}) {
-    const bool key = name[0] == 'K' || name[0] == 'V', row = name[0] == 'l';
-    const bool token_major = name[0] == 'o' || name[0] == 'd';
-    const value in = gradients.input(name, row ? f32 : bf16, key ? key_shape : row ? shape{c.B, c.H, c.Q, 1} : token_major ? shape{c.B, c.Q, c.H, c.D} : query_shape);
-    inputs.push_back(token_major ? transpose(in, {0, 2, 1, 3}) : in);
+  const shape token_major{c.B, c.Q, c.H, c.Dv()};
+  for (const auto& [name, dims] : {std::pair{"Q", query_shape}, {"K", key_shape}, {"V", value_shape}, {"out", token_major}, {"lse", shape{c.B, c.H, c.Q, 1}}, {"d_out", token_major}}) {
+    const bool row = name[0] == 'l', transposed = name[0] == 'o' || name[0] == 'd';
+    const value in = gradients.input(name, row ? f32 : bf16, dims);
+    inputs.push_back(transposed ? transpose(in, {0, 2, 1, 3}) : in);
   }
   std::vector<value_info> made;
   for (int i = 0; i < 3; ++i) made.push_back(gradients.info(value_ref{inputs[std::size_t(i)].node(), inputs[std::size_t(i)].output()}));
@@ -202,12 +207,30 @@ void run_case(const bench_case& c, bool forward, bool backward) {
   back.step();
   back.synchronize();
   const tensor found[3] = {back.output("dQ"), back.output("dK"), back.output("dV")};
-  print(c, "backward", 5, back, worst_gradient_error(c, Q, K, V, out, lse, d_out, found));
+  print(c, "backward", 3 * c.D + 2 * c.Dv(), back, worst_gradient_error(c, Q, K, V, out, lse, d_out, found));
+}
+
+// Causal at lengths with 16384 tokens together, at head dims, and windows of any width.
+void add_sweeps(std::vector<bench_case>& cases) {
+  using namespace symbols;
+  const auto add = [&](std::string name, index_t B, index_t H, index_t S, index_t D, index_t Dv, const any_mask& mask, std::function<bool(index_t, index_t)> keeps) {
+    cases.push_back({std::move(name), B, H, H, S, S, D, mask, std::move(keeps)});
+    cases.back().value_dim = Dv;
+  };
+  const auto lower = [](index_t q, index_t kv) { return kv <= q; };
+  for (const index_t S : {512, 1024, 2048, 4096, 8192, 16384, 32768, 65536}) {
+    const index_t B = std::max<index_t>(1, 16384 / S);
+    add(concat_text("sweep causal S", S, " B", B, " H16 D128"), B, 16, S, 128, 128, causal(), lower);
+  }
+  const std::pair<index_t, index_t> dims[] = {{64, 64}, {96, 96}, {192, 128}, {256, 256}};
+  for (const auto& [D, Dv] : dims) add(concat_text("sweep causal S4096 B4 H16 D", D, Dv != D ? concat_text("/", Dv) : std::string()), 4, 16, 4096, D, Dv, causal(), lower);
+  for (const index_t width : {128, 256, 512, 1024, 2048, 4096, 8192})
+    add(concat_text("sweep window ", width, " S16384 B1 H16 D128"), 1, 16, 16384, 128, 128, any_mask(kv <= q && q - kv < width), [width](index_t q, index_t kv) { return kv <= q && q - kv < width; });
 }
 
 }  // namespace
 
-// attention_bench [forward|backward [words that a case's name begins with]]
+// attention_bench [forward|backward|both [words that a case's name begins with]]; the sweeps run where these begin with "sweep"
 int main(int arguments, char** argument) {
   if (!cuda_available()) return 77;
   const std::string pass = arguments > 1 ? argument[1] : "", begin = arguments > 2 ? argument[2] : "";
@@ -261,6 +284,7 @@ int main(int arguments, char** argument) {
   cases.push_back({"ten clauses causal S8192 B2 H16 D128", 2, 16, 16, S, S, 128,
                    any_mask(kv <= q && docs[q] == docs[kv] && q - kv < S && kv < scalar(S) && q / 16 >= kv / 16 && key[kv] != 0 && (kv >= 4 || q < scalar(2 * S)) && abs(q - kv) != scalar(2 * S) && at[kv] <= at[q] && q + kv < scalar(4 * S)),
                    lower});
+  if (begin.starts_with("sweep")) add_sweeps(cases);
   for (const bench_case& c : cases)
-    if (std::string(c.name).starts_with(begin)) run_case(c, pass != "backward", pass != "forward");
+    if (c.name.starts_with(begin)) run_case(c, pass != "backward", pass != "forward");
 }

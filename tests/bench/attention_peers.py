@@ -2,8 +2,9 @@
 """Times what a user would pick instead of samite's attention on the cases of tests/bench/attention_bench.cpp: one JSON object a line.
 
 SDPA with the cuDNN and flash backends on dense cases, FlexAttention (compiled) under masks. Burst: 40 ms idle, one untimed call, two timed,
-median of five; sustained: after 0.2 s of calls. An argument `forward` or `backward` leaves the other pass out. `decode` times the plain cases of
-tests/bench/attention_decode_bench.cpp instead: calls in a CUDA graph that take turns on buffers of 400 MB together.
+median of five; sustained: after 0.2 s of calls. An argument `forward` or `backward` leaves the other pass out; `sweep` times the sweeps instead: SDPA over lengths
+and head dims, FlexAttention over windows. `decode` times the plain cases of tests/bench/attention_decode_bench.cpp: calls in a CUDA graph
+that take turns on buffers of 400 MB together.
 """
 import contextlib
 import json
@@ -69,19 +70,45 @@ def report(case, peer, fn, q, k, v):
             t.requires_grad_(False)
 
 
-def tensors(B, H, G, Q, K, D):
-    make = lambda h, s: torch.randn(B, h, s, D, device=device, dtype=torch.bfloat16)
-    return make(H, Q), make(G, K), make(G, K)
+def tensors(B, H, G, Q, K, D, Dv=None):
+    make = lambda h, s, d: torch.randn(B, h, s, d, device=device, dtype=torch.bfloat16)
+    return make(H, Q, D), make(G, K, D), make(G, K, Dv or D)
 
 
-def dense():
-    for case, B, H, S, D, causal in (("causal S8192 B2 H16 D128", 2, 16, 8192, 128, True), ("full S16384 B1 H16 D128", 1, 16, 16384, 128, False),
-                                     ("causal S1024 B16 H16 D128", 16, 16, 1024, 128, True), ("causal S8192 B2 H32 D64", 2, 32, 8192, 64, True),
-                                     ("causal S8192 B2 H8 D256", 2, 8, 8192, 256, True)):
-        q, k, v = tensors(B, H, H, S, S, D)
-        for peer, backend in (("sdpa-cudnn", SDPBackend.CUDNN_ATTENTION), ("sdpa-flash", SDPBackend.FLASH_ATTENTION)):
+def dense(case, B, H, S, D, causal=True, Dv=None):
+    q, k, v = tensors(B, H, H, S, S, D, Dv)
+    for peer, backend in (("sdpa-cudnn", SDPBackend.CUDNN_ATTENTION), ("sdpa-flash", SDPBackend.FLASH_ATTENTION)):
+        try:
             with sdpa_kernel(backend):
                 report(case, peer, lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal), q, k, v)
+        except RuntimeError as error:
+            print(json.dumps({"bench": "attention", "case": case, "peer": peer, "error": str(error).splitlines()[0]}), flush=True)
+
+
+def flex(case, H, G, S, K, mask):
+    torch._dynamo.reset()  # each case from a cold compiler: after a few masks and passes its calls fall back
+    compiled, make_mask = torch.compile(flex_attention, dynamic=False), torch.compile(create_block_mask)
+    q, k, v = tensors(1, H, G, S, K, 128)
+    block_mask = make_mask(mask, None, None, S, K, device=device)
+    report(case, "flex", lambda: compiled(q, k, v, block_mask=block_mask, enable_gqa=H != G), q, k, v)
+
+
+def all_dense():
+    dense("causal S8192 B2 H16 D128", 2, 16, 8192, 128)
+    dense("full S16384 B1 H16 D128", 1, 16, 16384, 128, causal=False)
+    dense("causal S1024 B16 H16 D128", 16, 16, 1024, 128)
+    dense("causal S8192 B2 H32 D64", 2, 32, 8192, 64)
+    dense("causal S8192 B2 H8 D256", 2, 8, 8192, 256)
+
+
+def sweep():
+    for S in (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536):
+        B = max(1, 16384 // S)
+        dense(f"sweep causal S{S} B{B} H16 D128", B, 16, S, 128)
+    for D, Dv in ((64, 64), (96, 96), (192, 128), (256, 256)):
+        dense(f"sweep causal S4096 B4 H16 D{D}" + (f"/{Dv}" if Dv != D else ""), 4, 16, 4096, D, Dv=Dv)
+    for width in (128, 256, 512, 1024, 2048, 4096, 8192):
+        flex(f"sweep window {width} S16384 B1 H16 D128", 16, 16, 16384, 16384, lambda b, h, q, kv: (q >= kv) & (q - kv < width))
 
 
 def sparse():
@@ -108,11 +135,7 @@ def sparse():
     for suffix, with_documents, window in (("", True, 0), (" window 2048", True, 2048), (" one document", False, 0), (" one document window 2048", False, 2048)):
         cases.append((name + suffix, 32, 8, 2 * S, dflash(with_documents, window)))
     for case, H, G, K, mask in cases:
-        torch._dynamo.reset()  # each case from a cold compiler: after a few masks and passes its calls fall back
-        compiled, make_mask = torch.compile(flex_attention, dynamic=False), torch.compile(create_block_mask)
-        q, k, v = tensors(1, H, G, S, K, 128)
-        block_mask = make_mask(mask, None, None, S, K, device=device)
-        report(case, "flex", lambda: compiled(q, k, v, block_mask=block_mask, enable_gqa=H != G), q, k, v)
+        flex(case, H, G, S, K, mask)
 
 
 def decode():
@@ -146,6 +169,8 @@ def decode():
 
 if passes == "decode":
     decode()
+elif passes == "sweep":
+    sweep()
 else:
-    dense()
+    all_dense()
     sparse()
