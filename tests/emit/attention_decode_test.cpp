@@ -20,6 +20,10 @@ TEST_CASE("a decode kernel's text names its mask, its packed rows, and whether i
   CHECK(text.text.find("attention_decode<bf16, 80, 96, 1, false>(p, mask, score)") != std::string::npos);
   CHECK(emit_attention_decode({f16, 64, 64, &by_head.program()}, 64).text.find("attention_decode<f16, 64, 64, 4, true>(p, mask, score)") != std::string::npos);
   CHECK(emit_attention_decode({f16, 64, 64, nullptr}, 64).text.find("every pair") != std::string::npos);
+  const kernel_text on_sm90 = emit_attention_decode_sm90({bf16, 80, 200, &by_head.program()});
+  CHECK(on_sm90.name == "attention_decode_sm90_bf16_d128_v256");
+  CHECK(on_sm90.text.find("attention_decode_sm90<bf16, 128, 256, true>(p, mask)") != std::string::npos);
+  CHECK(on_sm90.text.find("merge_decode<bf16, 256>(p.d)") != std::string::npos);
 }
 
 TEST_CASE("decode kernels are for 16-bit tensors and heads of at most 256 channels, and take 16 or 64 packed rows") {
@@ -28,6 +32,9 @@ TEST_CASE("decode kernels are for 16-bit tensors and heads of at most 256 channe
   CHECK(!serves_decode({bf16, 64, 264}));
   CHECK(attention_decode_rows(16) == 16);
   CHECK(attention_decode_rows(17) == 64);
+  const any_score capped(30.0 * tanh(symbols::score / 30.0));
+  CHECK(serves_decode_sm90({bf16, 256, 64}));
+  CHECK(!serves_decode_sm90({bf16, 64, 64, nullptr, capped.shared_program().get()}));
 }
 
 TEST_CASE("decode kernels compile for every served architecture without a spill, with the shared memory that their sources use") {
@@ -54,6 +61,14 @@ TEST_CASE("decode kernels compile for every served architecture without a spill,
   }
   for (const auto& [type, head, value, rows, m] : {kernel_case{f16, 64, 64, 64, nullptr}, {bf16, 256, 256, 16, &mask}, {bf16, 192, 128, 64, &by_head}, {bf16, 16, 80, 16, &by_head}, {bf16, 8, 256, 64, nullptr}})
     check({type, head, value, m != nullptr ? &m->program() : nullptr}, rows, "sm_80");
+  // Products that ptxas would serialise count as spills.
+  for (const auto& [head, value, m] : {std::tuple<index_t, index_t, const any_mask*>{128, 128, &mask}, {256, 256, &by_head}, {64, 64, nullptr}, {192, 128, &mask}}) {
+    const attention_kernel_options o{head == 64 ? f16 : bf16, head, value, m != nullptr ? &m->program() : nullptr};
+    kernel_text kernel = emit_attention_decode_sm90(o);
+    kernel.text += concat_text("static_assert(samite::decode_sm90_shared_bytes<", head, ", ", value, "> == ", attention_decode_sm90_launch(o).shared_bytes, ");\n");
+    CAPTURE(head);
+    CHECK(spills_of(kernel, "sm_90a") == "");
+  }
   const any_score capped(30.0 * tanh(score / 30.0));
   check({bf16, 128, 128, &mask.program(), capped.shared_program().get()}, 64, "sm_90a");
 }

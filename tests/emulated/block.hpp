@@ -23,6 +23,12 @@ struct uint2 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
+struct float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
 
 namespace samite {
 alignas(16) inline uint4 shared[101376 / 16];  // the kernels' dynamic shared memory: `extern __shared__ uint4 shared[]`
@@ -233,6 +239,7 @@ inline double __longlong_as_double(long long x) {
   std::memcpy(&y, &x, 8);
   return y;
 }
+inline void __syncwarp() { emulated::meet(nullptr, 0); }
 inline void __syncthreads() { emulated::barrier(); }
 template <class T> T __shfl_xor_sync(unsigned, T x, int mask) { return emulated::from_lane(x, (emulated::running % emulated::warp) ^ mask); }
 template <class T> T __shfl_sync(unsigned, T x, int lane) { return emulated::from_lane(x, lane); }

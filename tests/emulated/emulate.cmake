@@ -16,9 +16,10 @@ set(instructions
   "cp.async.cg" "emulated::copy_async(to, from, exists)!"
   "cp.async.commit_group" "__device__ inline void end_copies() { emulated::end_copies()! }"
   "cp.async.wait_group" "template <int N> __device__ inline void wait_copies() { emulated::wait_copies(N)! }"
+  "griddepcontrol" "!"
   "tid.x" "x = threadIdx.x!")
 
-foreach(name integers core score attention mma attention_copies attention_mma)
+foreach(name integers core score attention mma attention_copies attention_mma attention_decode_parts attention_decode)
   file(READ ${from}/${name}.cuh text)
   string(REPLACE ";" "\\;" text "${text}")
   string(REPLACE "extern __shared__" "extern" text "${text}")

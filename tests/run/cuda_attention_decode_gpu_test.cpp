@@ -136,6 +136,33 @@ TEST_CASE("gpu decode: random sizes, strides and masks agree with the CPU") {
   }
 }
 
+TEST_CASE("gpu decode: blocks of 17 to 200 packed rows, parts of one tile to many, agree with the CPU") {
+  SKIP_IF(!cuda_available(), cuda_missing_reason());
+  const set_variable always("SAMITE_ATTENTION", "decode");
+  const std::uint64_t seed = 77;
+  CAPTURE(seed);
+  counted_random random(seed, 1);
+  scalar past = 0;
+  table_ref lengths = table(std::vector<index_t>(4));
+  const std::vector<any_mask> masks{any_mask(kv <= q + past), any_mask(kv < lengths[b] && (kv + q) % 7 != 0), any_mask(kv < lengths[b] + 40 * h)};
+  const std::pair<index_t, index_t> dims[] = {{128, 128}, {64, 256}, {256, 64}};
+  for (int i = 0; i < 30; ++i) {
+    const index_t group = 1 + index_t(random.below(8)), Q = std::min<index_t>(64, (17 + index_t(random.below(184)) + group - 1) / group), K = Q + index_t(random.below(i % 2 == 0 ? 300 : 3000));
+    const auto& [D, Dv] = dims[i % 3];
+    const sizes s{1 + index_t(random.below(4)), 2 * group, 2, Q, K, D, Dv};
+    const any_mask& mask = masks[random.below(3)];
+    past.set(K - Q);
+    std::vector<index_t> now;
+    for (int b = 0; b < 4; ++b) now.push_back(index_t(random.below(std::uint32_t(K + 1))));
+    lengths.update(now);
+    INFO(text_of(s), ", mask ", mask.label());
+    graph g;
+    build(g, bf16, s, mask, layout::tokens_first);
+    const named_tensors inputs = inputs_of(bf16, s, layout::tokens_first);
+    check_equal(run_on(g, device::cuda(), inputs), run_on(g, device::cpu(), inputs), bf16, s.K + s.D);
+  }
+}
+
 TEST_CASE("gpu decode: sequences of different lengths in one batch, new lengths without a new kernel, and none where nothing is held") {
   SKIP_IF(!cuda_available(), cuda_missing_reason());
   const sizes s{4, 8, 2, 1, 5000, 128, 128};
@@ -192,7 +219,7 @@ TEST_CASE("gpu decode: sinks, soft-capped scores and a bias by table") {
 
 TEST_CASE("gpu decode: the same bytes in every run, and the rows of the kernels for any sizes") {
   SKIP_IF(!cuda_available(), cuda_missing_reason());
-  for (const index_t Q : {1, 16}) {
+  for (const index_t Q : {1, 16, 64}) {
     const sizes s{3, 32, 8, Q, 8000, 128, 128};
     graph g;
     build(g, bf16, s, any_mask(kv < 7000 + 400 * b), layout::tokens_first);

@@ -64,10 +64,10 @@ std::string compare_parts(const any_mask& mask, index_t B, index_t key_heads, in
 }
 
 /// Attention of Q queries over K keys, 4 heads for each of 2 key heads.
-plan plan_of(const dim& Q, const dim& K, device on) {
+plan plan_of(const dim& Q, const dim& K, device on, index_t D = 64, const any_score& of_scores = {}) {
   graph g;
-  const value keys = g.input("K", bf16, {2, 2, K, 64}), values = g.input("V", bf16, {2, 2, K, 64});
-  g.output("out", contiguous(attention(g.input("Q", bf16, {2, 8, Q, 64}), keys, values, {.mask = any_mask(kv < scalar(1000))}).out));
+  const value keys = g.input("K", bf16, {2, 2, K, D}), values = g.input("V", bf16, {2, 2, K, D});
+  g.output("out", contiguous(attention(g.input("Q", bf16, {2, 8, Q, D}), keys, values, {.mask = any_mask(kv < scalar(1000)), .score = of_scores}).out));
   return make_plan(g, on);
 }
 
@@ -94,6 +94,8 @@ TEST_CASE("one sequence is cut into as many parts as fill the device, many seque
   CHECK(parts_of({128}, {.pairs = 8, .row_tiles = 1, .multiprocessors = 132, .resident = 3, .rows = 4}) == std::vector<index_t>{16});
   CHECK(parts_of({2048}, {.pairs = 8, .row_tiles = 1, .multiprocessors = 132, .resident = 3, .rows = 4}) == std::vector<index_t>{33});
   CHECK(parts_of({128}, {.pairs = 256, .row_tiles = 1, .multiprocessors = 132, .resident = 3, .rows = 4}) == std::vector<index_t>{1});
+  CHECK(parts_of({512}, {.pairs = 8, .row_tiles = 1, .multiprocessors = 132, .resident = 1, .rows = 64, .is_alone = true}) == std::vector<index_t>{16});
+  CHECK(parts_of({128}, {.pairs = 128, .row_tiles = 1, .multiprocessors = 132, .resident = 1, .rows = 64, .is_alone = true}) == std::vector<index_t>{1});
   CHECK(parts_of({1}, {.pairs = 1, .row_tiles = 1, .multiprocessors = 132, .resident = 3, .rows = 4}) == std::vector<index_t>{1});
   const std::vector<index_t> uneven = parts_of({2048, 16, 16, 16}, {.pairs = 32, .row_tiles = 1, .multiprocessors = 132, .resident = 3, .rows = 4});
   CHECK(uneven[0] > 16);
@@ -101,22 +103,26 @@ TEST_CASE("one sequence is cut into as many parts as fill the device, many seque
 }
 
 TEST_CASE("few queries over many keys have decode kernels beside the others, or instead of them where lengths never change") {
-  const auto labels_of = [](const dim& Q, const dim& K, bool rare = false) {
+  const auto labels_of = [](const dim& Q, const dim& K, bool rare = false, const char* arch = "sm_90a", index_t D = 64, const any_score& of_scores = {}) {
     std::string out;
-    for (const kernel_source& source : detail::plan_kernels(plan_of(Q, K, device::cpu()), "sm_90a").sources(rare))
+    for (const kernel_source& source : detail::plan_kernels(plan_of(Q, K, device::cpu(), D, of_scores), arch).sources(rare))
       if (source.label.starts_with("attention_")) out += source.label.substr(10) + " ";
     return out;
   };
   CHECK(labels_of(1, 4096) == "decode_bf16_d64_r16 ");
-  CHECK(labels_of(64, 4096) == "decode_bf16_d64_r64 forward_sm90_bf16_d64 bits ");  // many rows and heads go to wgmma
+  CHECK(labels_of(64, 4096) == "decode_sm90_bf16_d64 ");
   CHECK(labels_of(65, 4096).find("decode") == std::string::npos);
   CHECK(labels_of(1, 200).find("decode") == std::string::npos);
   const std::string session = labels_of(tokens(32, "n"), tokens(4096, "past"));
-  for (const char* each : {"decode_bf16_d64_r16", "decode_bf16_d64_r64", "forward_sm90_bf16_d64"}) CHECK(session.find(each) != std::string::npos);
+  for (const char* each : {"decode_bf16_d64_r16", "decode_sm90_bf16_d64", "forward_sm90_bf16_d64"}) CHECK(session.find(each) != std::string::npos);
   const dim long_queries = tokens(4096, "n");
   CHECK(labels_of(long_queries, tokens(4096, "past")).find("decode") == std::string::npos);
-  CHECK(labels_of(long_queries, tokens(4096, "past"), true).find("decode_bf16_d64_r64") != std::string::npos);
+  CHECK(labels_of(long_queries, tokens(4096, "past"), true).find("decode_sm90_bf16_d64") != std::string::npos);
   CHECK(labels_of(long_queries, long_queries, true).find("decode") == std::string::npos);
+  CHECK(labels_of(64, 4096, false, "sm_80") == "decode_bf16_d64_r64 forward_bf16_d64 ");
+  CHECK(labels_of(64, 4096, false, "sm_90a", 64, any_score(30.0 * tanh(symbols::score / 30.0))).starts_with("decode_bf16_d64_r64 forward_sm90_bf16_d64 "));  // many rows and heads go to wgmma
+  CHECK(labels_of(1, 4096, false, "sm_90a", 256) == "decode_sm90_bf16_d256 ");
+  CHECK(labels_of(1, 4096, true, "sm_90a", 256).find("decode_bf16_d256_r16") != std::string::npos);  // for keys that TMA can't address
   const set_variable portable("SAMITE_ATTENTION", "portable");
   CHECK(labels_of(1, 4096) == "forward_bf16_d64 ");
 }
@@ -147,8 +153,8 @@ TEST_CASE("helper: starts attention of few queries on the driver without a devic
   CHECK(started(1, 4096) == "attention_decode_bf16_d64_r16 64 attention_decode_merge 16 ");
   CHECK(started(4, 4096) == "attention_decode_bf16_d64_r16 64 attention_decode_merge 64 ");
   CHECK(started(5, 4096).ends_with("attention_decode_merge 80 "));
-  CHECK(started(5, 4096).starts_with("attention_decode_bf16_d64_r64 "));
-  CHECK(started(64, 4096).starts_with("attention_decode_bf16_d64_r64 "));
+  CHECK(started(5, 4096).starts_with("attention_decode_sm90_bf16_d64 64 "));
+  CHECK(started(64, 4096).starts_with("attention_decode_sm90_bf16_d64 64 "));  // two of 128 rows for each 2 tiles
   CHECK(started(65, 4096).find("attention_forward_sm90") != std::string::npos);
   CHECK(started(1, 255).find("attention_forward_sm90") != std::string::npos);
   const set_variable always("SAMITE_ATTENTION", "decode");

@@ -326,44 +326,17 @@ struct tile_walk {
 )cuh"},
     {"attention_decode.cuh",
      R"cuh(// attention_decode.cuh: attention of few queries over many keys, forward, on mma.sync m16n8k16, for sm_80 and newer: decoding, and the
-// verification of blocks and trees.
+// verification of blocks and trees (on sm_90a attention_decode_sm90.cuh is for the latter).
 //
-// The query heads of a key head are packed: row r of a pair (batch, key head) is query r / group of its head r % group, so that K and V are
-// read once for all of them. The listed key tiles of a pair are cut into parts, a block of 128 threads each and `rows` packed rows:
+// A block of 128 threads has a part of a pair's keys (attention_decode_parts.cuh) and `rows` packed rows:
 //   16 rows  each warp has all rows and a quarter of the keys of a tile, and copies these itself: the loop has no barrier of the block
 //   64 rows  each warp has 16 rows; all share the keys
-// Keys and values come through a ring of `stages` pieces by cp.async. A part gives a maximum, a sum and a weighted sum of values for each
-// row; where a pair has several, a second kernel merges them in a fixed order, so that results repeat. Tails: keys past the end are zeros and
-// count as hidden; rows past the end are zeros and not stored.
-// Grid: row tiles (fastest) x splits x pairs; of the second kernel a block of 128 threads a row of out.
-// source  Dao et al. 2023, "Flash-Decoding for long-context inference"; the packing of heads: FlashAttention 3, pack_gqa
+// Keys and values come through a ring of `stages` pieces by cp.async.
 #pragma once
+#include "attention_decode_parts.cuh"
 #include "attention_mma.cuh"
 
 namespace samite {
-
-struct decode_run {
-  i32 first, last;  // tiles first to last - 1
-  i32 full;
-  i32 next;         // place of the run behind it, 0 if none
-};
-
-struct decode_parameters {
-  attention_parameters p;
-  const decode_run* runs;  // null: every tile is full; else the first run of each part, `splits` places a list, then those behind them
-  const i32* parts;        // of each list, at least 1
-  index batch_lists, head_lists;  // lists from one batch or key head to the next; 0 where they share
-  i32 splits, chunk, row_tiles;   // chunk: tiles a part, without lists
-  i32 padding;
-  float* partials;         // of each block rows * Dv sums, then a maximum and a sum for each row
-};
-
-// The parts of a pair's list.
-__device__ inline i32 parts_of(const decode_parameters& a, index b, index g) {
-  if (a.runs != nullptr) return a.parts[b * a.batch_lists + g * a.head_lists];
-  const i32 tiles = i32(tiles_of(a.p.keys));
-  return tiles == 0 ? 1 : (tiles + a.chunk - 1) / a.chunk;
-}
 
 // By which part of the threads keys are shared, and how far copies run ahead.
 template <int D, int Dv, int RowWarps> struct decode_shape {
@@ -377,50 +350,10 @@ template <int D, int Dv, int RowWarps> struct decode_shape {
   static constexpr int fitting = (widest > 128 ? 101376 : 71680) / (2 * piece * key_parts);  // three blocks a multiprocessor of sm_90
   static constexpr int stages = fitting < 8 ? fitting : 8;
   static constexpr int shared_bytes = stages * piece * key_parts * 2;
-  static constexpr int sum_stride = Dv + 4;
-  static constexpr int block_floats = rows * (Dv + 2);
   static_assert(stages >= 3, "two pieces on their way");
-  static_assert(key_parts * rows * (sum_stride + 2) * 4 <= shared_bytes, "the warps' sums take the ring's place");
+  static_assert(key_parts * rows * (row_sums<Dv>::stride + 2) * 4 <= shared_bytes, "the warps' sums take the ring's place");
 };
 template <int D, int Dv, int RowWarps> constexpr int decode_shared_bytes = decode_shape<D, Dv, RowWarps>::shared_bytes;
-
-// Lets the kernel that was launched to follow this one start its blocks, and waits for all that the one before has written; sm_90 and newer,
-// where the host launches it so. Elsewhere that kernel starts when this one has ended.
-__device__ inline void let_next_start() {
-  if constexpr (__CUDA_ARCH__ >= 900) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-__device__ inline void wait_for_last() {
-  if constexpr (__CUDA_ARCH__ >= 900) asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
-// The steps of a part, in order.
-template <int Steps> struct part_walk {
-  decode_run run;
-  i32 tile;
-  int step = 0;
-  __device__ part_walk(const decode_run& first) : run(first), tile(first.first) {}
-  __device__ bool is_done() const { return tile >= run.last; }
-  __device__ void advance(const decode_run* runs) {
-    if (++step < Steps) return;
-    step = 0;
-    if (++tile < run.last || run.next == 0) return;
-    run = runs[run.next], tile = run.first;
-  }
-};
-
-// What a thread's two packed rows, lane / 4 and lane / 4 + 8 of its warp's, stand for.
-struct packed_rows {
-  i32 q[2], h[2];
-  bool exists[2];
-  __device__ packed_rows(const attention_parameters& p, index g, i32 first) {
-    const i32 group = i32(p.heads / p.key_heads), end = i32(p.queries) * group;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const i32 row = first + i32(threadIdx.x % 32) / 4 + half * 8, inside = row < end ? row : end - 1;
-      exists[half] = row < end, q[half] = inside / group, h[half] = i32(g) * group + inside % group;
-    }
-  }
-};
 
 // The A operands of a warp's 16 packed rows, 16 columns at a time. In registers throughout, unless the heads are wide: then they come from the L1
 // whenever they are used.
@@ -457,6 +390,237 @@ template <int D, class T> struct packed_queries {
   }
 };
 
+template <class T, int D, int Dv, int RowWarps, bool ByHead, class Mask, class Score>
+__device__ inline void attention_decode(const decode_parameters& a, const Mask& mask, const Score& score) {
+  using shape = decode_shape<D, Dv, RowWarps>;
+  constexpr int key_tiles = shape::keys / 8, value_tiles = Dv / 8, stages = shape::stages, group_threads = 32 * RowWarps;
+  extern __shared__ uint4 shared[];
+  const attention_parameters& p = a.p;
+  const decode_place place(a);
+  const index b = place.b, g = place.g;
+  const i32 first_row = place.first_row, rows = place.rows;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row_warp = warp % RowWarps, key_part = warp / RowWarps;
+
+  if (a.splits > 1) let_next_start();  // the merge; what comes behind it should find the multiprocessors free, or it spreads over few of them
+
+  const decode_run first_run = place.first_run(a);
+  wait_for_last();
+  if (place.split > 0 && first_run.first >= first_run.last) return;  // the pair has fewer parts
+
+  const i32 warp_row = first_row + row_warp * mma_rows;
+  const bool has_rows = row_warp * mma_rows < rows;  // of all threads of the warp
+  const packed_queries<D, T> queries(p, b, packed_rows(p, g, warp_row));
+  const float scale = Score::identity ? float(p.scale) * log2_e : float(p.scale);
+  float O[value_tiles][4] = {}, s[key_tiles][4];
+  float largest[2] = {-infinity(), -infinity()}, total[2] = {0, 0};  // of rows lane / 4 and lane / 4 + 8
+
+  // Pieces, the keys and the values of a step by turns: piece i + stages - 1 is on its way while piece i is used. One loop, so that there is
+  // one copy of each of its parts in the kernel.
+  T* const ring = reinterpret_cast<T*>(shared) + key_part * stages * shape::piece;
+  const T *K = head_data<const T>(p.K, b, g), *V = head_data<const T>(p.V, b, g);
+  const int group_thread = int(threadIdx.x) % group_threads;
+  part_walk<shape::steps> ahead(first_run), at(first_run);
+  const auto key_of = [&](const part_walk<shape::steps>& walk) { return index(walk.tile) * attention_tile + (walk.step * shape::key_parts + key_part) * shape::keys; };
+  int filled = 0, used = 0;  // slots of the ring
+  bool fills_values = false, uses_values = false;
+#pragma unroll 1
+  for (int i = 1 - stages; !at.is_done(); ++i) {
+    if (i >= 0) {
+      wait_copies<stages - 2>();
+      if constexpr (RowWarps == 1) __syncwarp();  // what the others have copied is there, and all have used the piece before
+      else __syncthreads();
+    }
+    if (!ahead.is_done()) {
+      T* const slot = ring + filled * shape::piece;
+      if (fills_values) {
+        copy_rows<shape::keys, Dv, group_threads>(slot, p.V, V, key_of(ahead), p.keys, p.value_dim, group_thread);
+        ahead.advance(a.runs);
+      } else {
+        copy_rows<shape::keys, D, group_threads>(slot, p.K, K, key_of(ahead), p.keys, p.head_dim, group_thread);
+      }
+      fills_values = !fills_values;
+    }
+    filled = filled + 1 == stages ? 0 : filled + 1;
+    end_copies();
+    if (i < 0) continue;
+
+    const T* const piece = ring + used * shape::piece;
+    used = used + 1 == stages ? 0 : used + 1;
+    uses_values = !uses_values;
+    if (!uses_values) {
+      if (has_rows) multiply_columns<Dv>(O, s, piece, 0, 0);
+      at.advance(a.runs);
+      continue;
+    }
+    if (!has_rows) continue;
+    const index first_key = key_of(at);
+#pragma unroll
+    for (int n = 0; n < key_tiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[n][e] = 0;
+#pragma unroll(packed_queries<D, T>::stay ? D / 16 : 2)
+    for (int k = 0; k < D / 16; ++k) {
+      u32 rows_of_queries[4];
+      queries.get(rows_of_queries, p, k);
+#pragma unroll
+      for (int n = 0; n < key_tiles; n += 2) {
+        u32 keys[4];
+        load_b<D>(keys, piece, n * 8, k * 16);
+        multiply_add<T>(s[n], rows_of_queries, keys[0], keys[1]);
+        multiply_add<T>(s[n + 1], rows_of_queries, keys[2], keys[3]);
+      }
+    }
+    const u32 visible = packed_visible<key_tiles, ByHead>(p, mask, b, g, warp_row, first_key, at.run.full != 0);
+#pragma unroll
+    for (int n = 0; n < key_tiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float y = s[n][e] * scale;
+        if constexpr (!Score::identity) {
+          const packed_rows packed(p, g, warp_row);
+          y = score.value(b, packed.h[e / 2], packed.q[e / 2], first_key + n * 8 + lane % 4 * 2 + e % 2, y) * log2_e;
+        }
+        s[n][e] = (visible >> (4 * n + e) & 1u) != 0 ? y : -infinity();
+      }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float row_largest = largest[half];
+#pragma unroll
+      for (int n = 0; n < key_tiles; ++n) row_largest = fmax(row_largest, fmax(s[n][2 * half], s[n][2 * half + 1]));
+      row_largest = quad_max(row_largest);
+      const float base = row_largest == -infinity() ? 0.0f : row_largest;  // keeps exp2(-inf - -inf) from being NaN
+      const float rescale = power_of_2(largest[half] - base);
+      largest[half] = row_largest;
+      float sum = 0;
+#pragma unroll
+      for (int n = 0; n < key_tiles; ++n)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e) sum += s[n][e] = power_of_2(s[n][e] - base);
+      total[half] = total[half] * rescale + sum;
+#pragma unroll
+      for (int m = 0; m < value_tiles; ++m) O[m][2 * half] *= rescale, O[m][2 * half + 1] *= rescale;
+    }
+  }
+
+  // ---- what the warps have of each row, in the ring's place
+  wait_copies<0>();
+  __syncthreads();
+  float* const sums = reinterpret_cast<float*>(shared);
+  float2* const statistics = reinterpret_cast<float2*>(sums + shape::key_parts * shape::rows * row_sums<Dv>::stride);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = key_part * shape::rows + row_warp * mma_rows + lane / 4 + half * 8;
+    const float sum = quad_sum(total[half]);
+    if (row_warp * mma_rows + lane / 4 + half * 8 >= rows) continue;
+    if (lane % 4 == 0) statistics[row] = {largest[half], sum};
+#pragma unroll
+    for (int m = 0; m < value_tiles; ++m) *reinterpret_cast<float2*>(sums + row * row_sums<Dv>::stride + m * 8 + lane % 4 * 2) = {O[m][2 * half], O[m][2 * half + 1]};
+  }
+  __syncthreads();
+  finish_rows<T, Dv, shape::key_parts>(a, place, sums, statistics, shape::key_parts, shape::rows, 4);
+}
+
+}  // namespace samite
+)cuh"},
+    {"attention_decode_parts.cuh",
+     R"cuh(// attention_decode_parts.cuh: what the kernels for few queries over many keys share: packed rows, parts of a list of key tiles, and the merge of
+// what the parts have of each row.
+//
+// The query heads of a key head are packed: row r of a pair (batch, key head) is query r / group of its head r % group, so that K and V are
+// read once for all of them. The listed key tiles of a pair are cut into parts, a block each and some rows of the pair. A part gives a maximum,
+// a sum and a weighted sum of values for each row; where a pair has several, a second kernel merges them in a fixed order, so that results
+// repeat. Tails: keys past the end are zeros and count as hidden; rows past the end are zeros and not stored.
+// Grid: row tiles (fastest) x splits x pairs; of the second kernel a block of 128 threads a row of out.
+// source  Dao et al. 2023, "Flash-Decoding for long-context inference"; the packing of heads: FlashAttention 3, pack_gqa
+#pragma once
+#include "attention.cuh"
+#include "mma.cuh"
+
+namespace samite {
+
+struct decode_run {
+  i32 first, last;  // tiles first to last - 1
+  i32 full;
+  i32 next;         // place of the run behind it, 0 if none
+};
+
+struct decode_parameters {
+  attention_parameters p;
+  const decode_run* runs;  // null: every tile is full; else the first run of each part, `splits` places a list, then those behind them
+  const i32* parts;        // of each list, at least 1
+  index batch_lists, head_lists;  // lists from one batch or key head to the next; 0 where they share
+  i32 splits, chunk, row_tiles;   // chunk: tiles a part, without lists
+  i32 rows;                // packed rows of a block
+  float* partials;         // of each block rows * Dv sums, then a maximum and a sum for each row
+};
+
+// The parts of a pair's list.
+__device__ inline i32 parts_of(const decode_parameters& a, index b, index g) {
+  if (a.runs != nullptr) return a.parts[b * a.batch_lists + g * a.head_lists];
+  const i32 tiles = i32(tiles_of(a.p.keys));
+  return tiles == 0 ? 1 : (tiles + a.chunk - 1) / a.chunk;
+}
+
+// Floats that a block leaves for the merge.
+template <int Dv> __device__ inline i32 block_floats(i32 rows) { return rows * (Dv + 2); }
+
+// Lets the kernel that was launched to follow this one start its blocks, and waits for all that the one before has written; sm_90 and newer,
+// where the host launches it so. Elsewhere that kernel starts when this one has ended.
+__device__ inline void let_next_start() {
+  if constexpr (__CUDA_ARCH__ >= 900) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+__device__ inline void wait_for_last() {
+  if constexpr (__CUDA_ARCH__ >= 900) asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+// Which rows, and which part of the keys, are the block's.
+struct decode_place {
+  i32 row_tile, split;
+  index b, g;
+  i32 first_row, rows;  // packed rows; those that exist
+  __device__ explicit decode_place(const decode_parameters& a) : row_tile(i32(blockIdx.x) % a.row_tiles), split(i32(blockIdx.x) / a.row_tiles % a.splits) {
+    const i32 pair = i32(blockIdx.x) / a.row_tiles / a.splits;
+    b = pair / a.p.key_heads, g = pair % a.p.key_heads, first_row = row_tile * a.rows;
+    const i32 left = i32(a.p.queries * (a.p.heads / a.p.key_heads)) - first_row;
+    rows = left < a.rows ? left : a.rows;
+  }
+  // The part's first run of tiles.
+  __device__ decode_run first_run(const decode_parameters& a) const {
+    if (a.runs != nullptr) return a.runs[(b * a.batch_lists + g * a.head_lists) * a.splits + split];
+    const i32 tiles = i32(tiles_of(a.p.keys)), first = split * a.chunk;
+    return {first, first + a.chunk < tiles ? first + a.chunk : tiles, 1, 0};
+  }
+};
+
+// The steps of a part, in order.
+template <int Steps> struct part_walk {
+  decode_run run;
+  i32 tile;
+  int step = 0;
+  __device__ part_walk(const decode_run& first) : run(first), tile(first.first) {}
+  __device__ bool is_done() const { return tile >= run.last; }
+  __device__ void advance(const decode_run* runs) {
+    if (++step < Steps) return;
+    step = 0;
+    if (++tile < run.last || run.next == 0) return;
+    run = runs[run.next], tile = run.first;
+  }
+};
+
+// What a thread's two packed rows, lane / 4 and lane / 4 + 8 of its warp's, stand for.
+struct packed_rows {
+  i32 q[2], h[2];
+  bool exists[2];
+  __device__ packed_rows(const attention_parameters& p, index g, i32 first) {
+    const i32 group = i32(p.heads / p.key_heads), end = i32(p.queries) * group;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const i32 row = first + i32(threadIdx.x % 32) / 4 + half * 8, inside = row < end ? row : end - 1;
+      exists[half] = row < end, q[half] = inside / group, h[half] = i32(g) * group + inside % group;
+    }
+  }
+};
+
 // Which of a thread's pairs are visible, a bit each: bit 4n + e for s[n][e]. ByHead: the mask reads h, which the rows of a warp differ in.
 template <int N, bool ByHead, class Mask>
 __device__ inline u32 packed_visible(const attention_parameters& p, const Mask& mask, index b, index g, i32 first_row, index first_key, bool full) {
@@ -489,6 +653,7 @@ __device__ inline u32 packed_visible(const attention_parameters& p, const Mask& 
 // unit 2 ^ largest. All threads of a warp.
 template <int Dv> struct row_sums {
   static constexpr int quads = (Dv + 127) / 128;
+  static constexpr int stride = Dv + 4;  // of rows in shared memory
   float4 sum[quads];
   float largest, total;
   __device__ row_sums() : largest(-infinity()), total(0) {
@@ -558,167 +723,35 @@ template <int Dv> struct row_sums {
   }
 };
 
-template <class T, int D, int Dv, int RowWarps, bool ByHead, class Mask, class Score>
-__device__ inline void attention_decode(const decode_parameters& a, const Mask& mask, const Score& score) {
-  using shape = decode_shape<D, Dv, RowWarps>;
-  constexpr int key_tiles = shape::keys / 8, value_tiles = Dv / 8, stages = shape::stages, group_threads = 32 * RowWarps;
-  extern __shared__ uint4 shared[];
+// Adds up what the block's `key_parts` parts of the keys, at most Most, gave for each row and stores the rows, or leaves them for the merge.
+// `sums` and `statistics` are in shared memory, `rows` of each part. All threads of the first `warps` warps.
+template <class T, int Dv, int Most> __device__ inline void finish_rows(const decode_parameters& a, const decode_place& at, const float* sums, const float2* statistics, int key_parts, int rows, int warps) {
   const attention_parameters& p = a.p;
-  const i32 row_tile = i32(blockIdx.x) % a.row_tiles, split = i32(blockIdx.x) / a.row_tiles % a.splits, pair = i32(blockIdx.x) / a.row_tiles / a.splits;
-  const index b = pair / p.key_heads, g = pair % p.key_heads;
-  const i32 first_row = row_tile * shape::rows, rows_left = i32(p.queries * (p.heads / p.key_heads)) - first_row, rows = rows_left < shape::rows ? rows_left : shape::rows;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row_warp = warp % RowWarps, key_part = warp / RowWarps;
-
-  if (a.splits > 1) let_next_start();  // the merge; what comes behind it should find the multiprocessors free, or it spreads over few of them
-
-  // ---- which tiles
-  decode_run first_run;
-  if (a.runs == nullptr) {
-    const i32 tiles = i32(tiles_of(p.keys)), first = split * a.chunk;
-    first_run = {first, first + a.chunk < tiles ? first + a.chunk : tiles, 1, 0};
-  } else {
-    first_run = a.runs[(b * a.batch_lists + g * a.head_lists) * a.splits + split];
-  }
-  wait_for_last();
-  if (split > 0 && first_run.first >= first_run.last) return;  // the pair has fewer parts
-
-  const i32 warp_row = first_row + row_warp * mma_rows;
-  const bool has_rows = row_warp * mma_rows < rows;  // of all threads of the warp
-  const packed_queries<D, T> queries(p, b, packed_rows(p, g, warp_row));
-  const float scale = Score::identity ? float(p.scale) * log2_e : float(p.scale);
-  float O[value_tiles][4] = {}, s[key_tiles][4];
-  float largest[2] = {-infinity(), -infinity()}, total[2] = {0, 0};  // of rows lane / 4 and lane / 4 + 8
-
-  // Pieces, the keys and the values of a step by turns: piece i + stages - 1 is on its way while piece i is used. One loop, so that there is
-  // one copy of each of its parts in the kernel.
-  T* const ring = reinterpret_cast<T*>(shared) + key_part * stages * shape::piece;
-  const T *K = head_data<const T>(p.K, b, g), *V = head_data<const T>(p.V, b, g);
-  const int group_thread = int(threadIdx.x) % group_threads;
-  part_walk<shape::steps> ahead(first_run), at(first_run);
-  const auto key_of = [&](const part_walk<shape::steps>& walk) { return index(walk.tile) * attention_tile + (walk.step * shape::key_parts + key_part) * shape::keys; };
-  int filled = 0, used = 0;  // slots of the ring
-  bool fills_values = false, uses_values = false;
+  const bool is_whole = parts_of(a, at.b, at.g) == 1;
+  float* const partial = a.partials + index(blockIdx.x) * block_floats<Dv>(a.rows);
 #pragma unroll 1
-  for (int i = 1 - stages; !at.is_done(); ++i) {
-    if (i >= 0) {
-      wait_copies<stages - 2>();
-      if constexpr (RowWarps == 1) __syncwarp();  // what the others have copied is there, and all have used the piece before
-      else __syncthreads();
-    }
-    if (!ahead.is_done()) {
-      T* const slot = ring + filled * shape::piece;
-      if (fills_values) {
-        copy_rows<shape::keys, Dv, group_threads>(slot, p.V, V, key_of(ahead), p.keys, p.value_dim, group_thread);
-        ahead.advance(a.runs);
-      } else {
-        copy_rows<shape::keys, D, group_threads>(slot, p.K, K, key_of(ahead), p.keys, p.head_dim, group_thread);
-      }
-      fills_values = !fills_values;
-    }
-    filled = filled + 1 == stages ? 0 : filled + 1;
-    end_copies();
-)cuh"
-     R"cuh(    if (i < 0) continue;
-
-    const T* const piece = ring + used * shape::piece;
-    used = used + 1 == stages ? 0 : used + 1;
-    uses_values = !uses_values;
-    if (!uses_values) {
-      if (has_rows) multiply_columns<Dv>(O, s, piece, 0, 0);
-      at.advance(a.runs);
-      continue;
-    }
-    if (!has_rows) continue;
-    const index first_key = key_of(at);
-#pragma unroll
-    for (int n = 0; n < key_tiles; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) s[n][e] = 0;
-#pragma unroll(packed_queries<D, T>::stay ? D / 16 : 2)
-    for (int k = 0; k < D / 16; ++k) {
-      u32 rows_of_queries[4];
-      queries.get(rows_of_queries, p, k);
-#pragma unroll
-      for (int n = 0; n < key_tiles; n += 2) {
-        u32 keys[4];
-        load_b<D>(keys, piece, n * 8, k * 16);
-        multiply_add<T>(s[n], rows_of_queries, keys[0], keys[1]);
-        multiply_add<T>(s[n + 1], rows_of_queries, keys[2], keys[3]);
-      }
-    }
-    const u32 visible = packed_visible<key_tiles, ByHead>(p, mask, b, g, warp_row, first_key, at.run.full != 0);
-#pragma unroll
-    for (int n = 0; n < key_tiles; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float y = s[n][e] * scale;
-        if constexpr (!Score::identity) {
-          const packed_rows packed(p, g, warp_row);
-          y = score.value(b, packed.h[e / 2], packed.q[e / 2], first_key + n * 8 + lane % 4 * 2 + e % 2, y) * log2_e;
-        }
-        s[n][e] = (visible >> (4 * n + e) & 1u) != 0 ? y : -infinity();
-      }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float row_largest = largest[half];
-#pragma unroll
-      for (int n = 0; n < key_tiles; ++n) row_largest = fmax(row_largest, fmax(s[n][2 * half], s[n][2 * half + 1]));
-      row_largest = quad_max(row_largest);
-      const float base = row_largest == -infinity() ? 0.0f : row_largest;  // keeps exp2(-inf - -inf) from being NaN
-      const float rescale = power_of_2(largest[half] - base);
-      largest[half] = row_largest;
-      float sum = 0;
-#pragma unroll
-      for (int n = 0; n < key_tiles; ++n)
-#pragma unroll
-        for (int e = 2 * half; e < 2 * half + 2; ++e) sum += s[n][e] = power_of_2(s[n][e] - base);
-      total[half] = total[half] * rescale + sum;
-#pragma unroll
-      for (int m = 0; m < value_tiles; ++m) O[m][2 * half] *= rescale, O[m][2 * half + 1] *= rescale;
-    }
-  }
-
-  // ---- what the warps have of each row, in the ring's place
-  const bool is_whole = parts_of(a, b, g) == 1;
-  wait_copies<0>();
-  __syncthreads();
-  float* const sums = reinterpret_cast<float*>(shared);
-  float2* const statistics = reinterpret_cast<float2*>(sums + shape::key_parts * shape::rows * shape::sum_stride);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int place = key_part * shape::rows + row_warp * mma_rows + lane / 4 + half * 8;
-    const float sum = quad_sum(total[half]);
-    if (row_warp * mma_rows + lane / 4 + half * 8 >= rows) continue;
-    if (lane % 4 == 0) statistics[place] = {largest[half], sum};
-#pragma unroll
-    for (int m = 0; m < value_tiles; ++m) *reinterpret_cast<float2*>(sums + place * shape::sum_stride + m * 8 + lane % 4 * 2) = {O[m][2 * half], O[m][2 * half + 1]};
-  }
-  __syncthreads();
-  float* const partial = a.partials + index(blockIdx.x) * shape::block_floats;
-#pragma unroll 1
-  for (i32 row = warp; row < rows; row += 4) {
+  for (i32 row = threadIdx.x / 32; row < at.rows; row += warps) {
     row_sums<Dv> whole;
-    whole.template add_parts<shape::key_parts>(
-        shape::key_parts, [&](int k) { return sums + (k * shape::rows + row) * shape::sum_stride; }, [&](int k) { return statistics + k * shape::rows + row; });
-    const i32 group = i32(p.heads / p.key_heads), packed_row = first_row + row;
-    if (is_whole) whole.template store<T>(p, b, g * group + packed_row % group, packed_row / group);
-    else whole.put(partial + row * Dv, reinterpret_cast<float2*>(partial + shape::rows * Dv) + row);
+    whole.template add_parts<Most>(
+        key_parts, [&](int k) { return sums + (k * rows + row) * row_sums<Dv>::stride; }, [&](int k) { return statistics + k * rows + row; });
+    const i32 group = i32(p.heads / p.key_heads), packed_row = at.first_row + row;
+    if (is_whole) whole.template store<T>(p, at.b, at.g * group + packed_row % group, packed_row / group);
+    else whole.put(partial + row * Dv, reinterpret_cast<float2*>(partial + a.rows * Dv) + row);
   }
 }
 
 // Merges the parts of a row, each warp a quarter of them, 8 at a time.
-template <class T, int D, int Dv, int RowWarps> __device__ inline void merge_decode(const decode_parameters& a) {
-  using shape = decode_shape<D, Dv, RowWarps>;
+template <class T, int Dv> __device__ inline void merge_decode(const decode_parameters& a) {
   __shared__ float sums[4][Dv];
   __shared__ float2 statistics[4];
   const attention_parameters& p = a.p;
   const i32 group = i32(p.heads / p.key_heads), pair_rows = i32(p.queries) * group;
-  const i32 pair = i32(blockIdx.x) / pair_rows, packed_row = i32(blockIdx.x) % pair_rows, row_tile = packed_row / shape::rows, row = packed_row % shape::rows, warp = threadIdx.x / 32;
+  const i32 pair = i32(blockIdx.x) / pair_rows, packed_row = i32(blockIdx.x) % pair_rows, row_tile = packed_row / a.rows, row = packed_row % a.rows, warp = threadIdx.x / 32;
   const index b = pair / p.key_heads, g = pair % p.key_heads;
   const i32 parts = parts_of(a, b, g);
   if (parts == 1) return;  // it has been stored
-  const float* const first = a.partials + (index(pair) * a.splits * a.row_tiles + row_tile) * shape::block_floats;
-  const index step = index(a.row_tiles) * shape::block_floats;
+  const float* const first = a.partials + (index(pair) * a.splits * a.row_tiles + row_tile) * block_floats<Dv>(a.rows);
+  const index step = index(a.row_tiles) * block_floats<Dv>(a.rows);
   wait_for_last();
   let_next_start();
   row_sums<Dv> whole;
@@ -727,13 +760,269 @@ template <class T, int D, int Dv, int RowWarps> __device__ inline void merge_dec
   for (i32 part = warp; part < parts; part += 4 * at_once)
     whole.template add_parts<at_once>(
         (parts - part + 3) / 4, [&](int k) { return first + (part + 4 * k) * step + row * Dv; },
-        [&](int k) { return reinterpret_cast<const float2*>(first + (part + 4 * k) * step + shape::rows * Dv) + row; });
+        [&](int k) { return reinterpret_cast<const float2*>(first + (part + 4 * k) * step + a.rows * Dv) + row; });
   whole.put(sums[warp], statistics + warp);
   __syncthreads();
   if (warp != 0) return;
   row_sums<Dv> merged;
   merged.template add_parts<4>(4, [&](int k) { return sums[k]; }, [&](int k) { return statistics + k; });
   merged.template store<T>(p, b, g * group + packed_row % group, packed_row / group);
+}
+
+}  // namespace samite
+)cuh"},
+    {"attention_decode_sm90.cuh",
+     R"cuh(// attention_decode_sm90.cuh: attention of few queries over many keys, forward, on sm_90a: wgmma, TMA, one warp that loads, two warpgroups that compute.
+//
+// A block has a part of a pair's keys and 64 or 128 packed rows (attention_decode_parts.cuh), and a multiprocessor one block. Up to 64 rows, both
+// warpgroups have all of them and take tiles of 64 keys by turns; else each has 64 rows and takes every tile. One thread copies keys and values through
+// rings of `stages` tiles each, so far ahead that memory never waits for products. While the tensor cores multiply P V of one tile and Q K^T of the next,
+// the softmax of the latter runs. The mask is evaluated in undecided tiles.
+// Dynamic shared memory: decode_sm90_shared_bytes.
+#pragma once
+#include "attention_decode_parts.cuh"
+#include "hopper.cuh"
+
+namespace samite {
+
+struct decode_sm90_parameters {
+  tensor_map K, V;
+  decode_parameters d;  // rows: 64 or 128
+};
+
+// Head dims padded to multiples of 64.
+template <int D, int Dv> struct decode_sm90_shape {
+  static constexpr int key_bytes = attention_tile * D * 2, value_bytes = attention_tile * Dv * 2, most_stages = 8;
+  static constexpr bool is_wide = D > 128 || Dv > 128;  // the loading warp is then a warpgroup that gives its registers to the others
+  static constexpr int barrier_bytes = 4 * 8 * most_stages + 8 * most_stages;
+  static constexpr int ring_limit = 232448 - 1024 - barrier_bytes;  // a block's shared memory but the tiles' alignment
+  template <int Rows> static constexpr int fitting = (ring_limit - Rows * D * 2) / (key_bytes + value_bytes);
+  template <int Rows> static constexpr int stages = fitting<Rows> < most_stages ? fitting<Rows> : most_stages;
+  template <int Rows> static constexpr int bytes = Rows * D * 2 + stages<Rows> * (key_bytes + value_bytes);
+  static constexpr int shared_bytes = 1024 + barrier_bytes + (bytes<64> > bytes<128> ? bytes<64> : bytes<128>);
+  static_assert(128 * (row_sums<Dv>::stride + 2) * 4 <= (bytes<64> < bytes<128> ? bytes<64> : bytes<128>), "the warpgroups' sums take the tiles' place");
+};
+template <int D, int Dv> constexpr int decode_sm90_shared_bytes = decode_sm90_shape<D, Dv>::shared_bytes;
+
+constexpr int decode_sm90_computing = 256;  // threads
+
+// The packed rows of a block as chunks of 64 columns in the 128-byte swizzle; zeros past the end. All threads that compute.
+template <int D, class T> __device__ inline void load_packed_queries(const attention_parameters& p, const decode_place& at, T* to, int rows) {
+  const i32 group = i32(p.heads / p.key_heads);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < rows * (D / 8); i += decode_sm90_computing) {
+    const int row = i / (D / 8), unit = i % (D / 8), column = unit * 8;
+    uint4 bits = {0, 0, 0, 0};
+    if (row < at.rows && column < p.head_dim) {
+      const i32 packed_row = at.first_row + row;
+      const T* const from = head_data<const T>(p.Q, at.b, at.g * group + packed_row % group) + packed_row / group * p.Q.row_stride;
+      if (p.Q.vectors) {
+        bits = *reinterpret_cast<const uint4*>(from + column);
+      } else {
+        u32 words[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int c = 0; c < 8; ++c)
+          if (column + c < p.head_dim) words[c / 2] |= u32(from[(column + c) * p.Q.column_stride].bits) << (16 * (c % 2));
+        bits = {words[0], words[1], words[2], words[3]};
+      }
+    }
+    *reinterpret_cast<uint4*>(to + unit / 8 * (rows * 64) + row * 64 + ((unit % 8 ^ (row & 7)) << 3)) = bits;
+  }
+}
+
+// Copies the part's tiles in order, then tells each of the parts of the keys that there are no more. One thread.
+template <int D, int Dv> __device__ inline void copy_part(const decode_sm90_parameters& a, const decode_place& at, const decode_run& first_run, u32 Ks, u32 Vs, u32 barriers, int stages, int key_parts) {
+  using shape = decode_sm90_shape<D, Dv>;
+  const u32 key_full = barriers, value_full = key_full + 8 * stages, key_empty = value_full + 8 * stages, value_empty = key_empty + 8 * stages, tile_of = value_empty + 8 * stages;
+  int stage = 0;
+  u32 parity = 1;  // "empty" passes in the first round
+  const auto advance = [&] {
+    if (++stage == stages) stage = 0, parity ^= 1;
+  };
+#pragma unroll 1
+  for (part_walk<1> walk(first_run); !walk.is_done(); walk.advance(a.d.runs), advance()) {
+    barrier_wait(key_empty + 8 * stage, parity);
+    store_shared(tile_of + 8 * stage, walk.tile, walk.run.full);
+    barrier_expect(key_full + 8 * stage, shape::key_bytes);
+#pragma unroll 1
+    for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * shape::key_bytes + c * attention_tile * 128, a.K, key_full + 8 * stage, c * 64, walk.tile * attention_tile, i32(at.g), i32(at.b));
+    barrier_wait(value_empty + 8 * stage, parity);
+    barrier_expect(value_full + 8 * stage, shape::value_bytes);
+#pragma unroll 1
+    for (int c = 0; c < Dv / 64; ++c) copy_box(Vs + stage * shape::value_bytes + c * attention_tile * 128, a.V, value_full + 8 * stage, c * 64, walk.tile * attention_tile, i32(at.g), i32(at.b));
+  }
+#pragma unroll 1
+  for (int i = 0; i < key_parts; ++i, advance()) {
+    barrier_wait(key_empty + 8 * stage, parity);
+    store_shared(tile_of + 8 * stage, -1, 1);
+    barrier_arrive(key_full + 8 * stage);
+  }
+}
+
+template <class T, int D, int Dv, bool ByHead, class Mask> __device__ inline void attention_decode_sm90(const decode_sm90_parameters& a, const Mask& mask) {
+  using shape = decode_sm90_shape<D, Dv>;
+  constexpr int columns = attention_tile / 2, values = Dv / 2;  // accumulators of a thread
+  extern __shared__ uint4 shared[];
+  const attention_parameters& p = a.d.p;
+  const decode_place at(a.d);
+  const int rows = a.d.rows, key_parts = 128 / rows, stages = rows == 64 ? shape::template stages<64> : shape::template stages<128>;
+  const u32 Qs = (shared_address(shared) + 1023) & ~1023u, Ks = Qs + rows * D * 2, Vs = Ks + stages * shape::key_bytes, barriers = Vs + stages * shape::value_bytes;
+  const u32 key_full = barriers, value_full = key_full + 8 * stages, key_empty = value_full + 8 * stages, value_empty = key_empty + 8 * stages, tile_of = value_empty + 8 * stages;
+
+  if (a.d.splits > 1) let_next_start();  // the merge
+  const decode_run first_run = at.first_run(a.d);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < stages; ++i) {
+      barrier_init(key_full + 8 * i, 1), barrier_init(value_full + 8 * i, 1);
+      barrier_init(key_empty + 8 * i, 3 - key_parts), barrier_init(value_empty + 8 * i, 3 - key_parts);  // the warpgroups that use a tile
+    }
+    barrier_init_visible();
+    prefetch(a.K), prefetch(a.V);
+  }
+  wait_for_last();
+  if (at.split > 0 && first_run.first >= first_run.last) return;  // the pair has fewer parts
+  __syncthreads();
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+  if (warp >= decode_sm90_computing / 32) {
+    if constexpr (shape::is_wide) give_registers<40>();
+    if (threadIdx.x == decode_sm90_computing) copy_part<D, Dv>(a, at, first_run, Ks, Vs, barriers, stages, key_parts);
+    return;
+  }
+  if constexpr (shape::is_wide) take_registers<232>();
+
+  T* const queries = reinterpret_cast<T*>(reinterpret_cast<char*>(shared) + (Qs - shared_address(shared)));
+  load_packed_queries<D>(p, at, queries, rows);
+  copies_follow();  // wgmma reads what was written
+  block_sync(1, decode_sm90_computing);
+
+  const int group = warp / 4, part_row = key_parts == 1 ? group * 64 : 0, lane = threadIdx.x % 32, row_low = part_row + warp % 4 * 16 + lane / 4;
+  const i32 warp_row = at.first_row + part_row + warp % 4 * 16;
+  const bool first_thread = threadIdx.x % 128 == 0;
+  const float scale = float(p.scale) * log2_e;
+  const u64 query = operand(Qs + part_row * 128, 16), key = operand(Ks, 16), value = operand(Vs, attention_tile * 128);
+  float o[values], s[columns], base[2] = {-infinity(), -infinity()}, total[2] = {0, 0}, rescale[2] = {1, 1};  // base: what is subtracted from a row's scores
+  u32 weights[columns / 2];
+#pragma unroll
+  for (int i = 0; i < values; ++i) o[i] = 0;
+  int stage = key_parts == 1 ? 0 : group;
+  u32 parity = 0, visible;
+  bool hides;
+
+  const auto next_tile = [&]() __attribute__((always_inline)) {
+    barrier_wait(key_full + 8 * stage, parity);
+    const int2 tile = load_shared(tile_of + 8 * stage);
+    if (tile.x < 0) return false;
+    hides = tile.y == 0 || index(tile.x + 1) * attention_tile > p.keys;
+    visible = packed_visible<columns / 4, ByHead>(p, mask, at.b, at.g, warp_row, index(tile.x) * attention_tile, tile.y != 0);
+    return true;
+  };
+  const auto advance = [&]() __attribute__((always_inline)) {
+    stage += key_parts;
+    if (stage >= stages) stage -= stages, parity ^= 1;
+  };
+  const auto scores = [&]() __attribute__((always_inline)) {
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k)
+      warpgroup_product<T, attention_tile>::product(s, query + (k / 4 * rows * 128 + k % 4 * 32) / 16, key + (stage * shape::key_bytes + k / 4 * attention_tile * 128 + k % 4 * 32) / 16, k != 0);
+    products_commit();
+  };
+  const auto weighted = [&](int value_stage) __attribute__((always_inline)) {
+#pragma unroll
+    for (int k = 0; k < attention_tile / 16; ++k) warpgroup_product<T, Dv>::product_columns(o, weights + 4 * k, value + (value_stage * shape::value_bytes + k * 2048) / 16);
+    products_commit();
+  };
+  // Turns scores into weights. The base follows the largest score only where that grows by much: weights stay below 2^8.
+  const auto softmax = [&]() __attribute__((always_inline)) {
+    if (hides) {
+#pragma unroll
+      for (int i = 0; i < columns; ++i)
+        if ((visible >> i & 1u) == 0) s[i] = -infinity();
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float tops[2] = {-infinity(), -infinity()};
+#pragma unroll
+      for (int i = 0; i < columns; i += 4) tops[i / 4 % 2] = ::fmaxf(tops[i / 4 % 2], ::fmaxf(s[i + 2 * r], s[i + 2 * r + 1]));
+      float top = ::fmaxf(tops[0], tops[1]);
+      top = ::fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+      top = ::fmaxf(top, __shfl_xor_sync(~0u, top, 2)) * scale;
+      rescale[r] = 1;
+      if (top > base[r] + 8) rescale[r] = power_of_2(base[r] - top), base[r] = top;
+      const float shift = base[r] == -infinity() ? 0.0f : base[r];  // no key seen yet: keeps -inf - -inf from being NaN
+      float sums[2] = {0, 0};
+#pragma unroll
+      for (int i = 0; i < columns; i += 4) {
+        s[i + 2 * r] = power_of_2(s[i + 2 * r] * scale - shift), s[i + 2 * r + 1] = power_of_2(s[i + 2 * r + 1] * scale - shift);
+        sums[i / 4 % 2] += s[i + 2 * r] + s[i + 2 * r + 1];
+      }
+      total[r] = total[r] * rescale[r] + (sums[0] + sums[1]);
+    }
+  };
+  const auto pack = [&]() __attribute__((always_inline)) {
+#pragma unroll
+    for (int i = 0; i < columns; i += 2) weights[i / 2] = storage<T>::pair(s[i], s[i + 1]);
+  };
+
+  if (next_tile()) {
+    pin(s);
+    products_begin();
+    scores();
+    products_wait<0>();
+    pin(s);
+    if (first_thread) barrier_arrive(key_empty + 8 * stage);
+    softmax();
+    pack();
+    int value_stage = stage;
+    u32 value_parity = parity;
+    advance();
+    while (next_tile()) {
+      pin(s);
+      products_begin();
+      scores();
+      barrier_wait(value_full + 8 * value_stage, value_parity);
+      pin(o);
+      products_begin();
+      weighted(value_stage);
+      products_wait<1>();
+      pin(s);
+      if (first_thread) barrier_arrive(key_empty + 8 * stage);
+      softmax();
+      products_wait<0>();
+      pin(o);
+      if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+      pack();
+      if (__any_sync(~0u, rescale[0] != 1 || rescale[1] != 1)) {
+#pragma unroll
+        for (int i = 0; i < values; ++i) o[i] *= rescale[i % 4 / 2];
+      }
+      value_stage = stage, value_parity = parity;
+      advance();
+    }
+    barrier_wait(value_full + 8 * value_stage, value_parity);
+    pin(o);
+    products_begin();
+    weighted(value_stage);
+    products_wait<0>();
+    pin(o);
+  }
+
+  // ---- what the warpgroups have of each row, in the tiles' place
+  block_sync(1, decode_sm90_computing);  // all tiles have come and have been used
+  float* const sums = reinterpret_cast<float*>(queries);
+  float2* const statistics = reinterpret_cast<float2*>(sums + 128 * row_sums<Dv>::stride);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = row_low + r * 8, place = (key_parts == 1 ? 0 : group * 64) + row;
+    float sum = total[r];
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    if (row >= at.rows) continue;
+    if (lane % 4 == 0) statistics[place] = {base[r], sum};
+#pragma unroll
+    for (int i = 0; i < values; i += 4) *reinterpret_cast<float2*>(sums + place * row_sums<Dv>::stride + i * 2 + lane % 4 * 2) = {o[i + 2 * r], o[i + 2 * r + 1]};
+  }
+  block_sync(1, decode_sm90_computing);
+  finish_rows<T, Dv, 2>(a.d, at, sums, statistics, key_parts, rows, decode_sm90_computing / 32);
 }
 
 }  // namespace samite

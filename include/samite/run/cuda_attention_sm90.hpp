@@ -108,20 +108,6 @@ class cuda_attention_sm90 {
     return true;
   }
 
- private:
-  static constexpr index_t most = index_t(1) << 31, row_padding = 128;  // the latter is sm90_row_padding of the kernels
-
-  template <class Call> void start(const cuda_kernel& kernel, index_t blocks, Call& call, std::vector<std::byte>& score_bytes) {
-    void* arguments[] = {&call, score_bytes.data()};
-    work_.start(kernel, blocks, 1, arguments);
-  }
-
-  static bool fits(const device_attention& p) { return p.keys > 0 && p.queries > 0 && std::max(p.queries, p.keys) < most; }
-  static index_t channels(const device_attention& p) { return index_t(p.head_dim) + p.value_dim; }
-
-  /// Heads, at least 1, whose bytes take 32 MB together, a large part of the L2.
-  static index_t heads_in_cache(index_t head_bytes) { return std::max<index_t>(1, (index_t(32) << 20) / std::max<index_t>(1, head_bytes)); }
-
   /// A TMA descriptor of a [B,H,rows,D] operand with boxes of 64 columns of `rows` rows; false if TMA can't address it.
   static bool encode(tensor_map& map, const tensor_view& v, index_t rows) {
     if (cuda().encode_tensor_map == nullptr || v.strides[3] != 1) return false;
@@ -137,6 +123,20 @@ class cuda_attention_sm90 {
     constexpr int swizzle_128 = 3, promote_256 = 3;
     return cuda().encode_tensor_map(&map, v.type == dtype::bf16 ? 9 : 6, 4, const_cast<std::byte*>(v.data), dims, strides, box, steps, 0, swizzle_128, promote_256, 0) == 0;
   }
+
+ private:
+  static constexpr index_t most = index_t(1) << 31, row_padding = 128;  // the latter is sm90_row_padding of the kernels
+
+  template <class Call> void start(const cuda_kernel& kernel, index_t blocks, Call& call, std::vector<std::byte>& score_bytes) {
+    void* arguments[] = {&call, score_bytes.data()};
+    work_.start(kernel, blocks, 1, arguments);
+  }
+
+  static bool fits(const device_attention& p) { return p.keys > 0 && p.queries > 0 && std::max(p.queries, p.keys) < most; }
+  static index_t channels(const device_attention& p) { return index_t(p.head_dim) + p.value_dim; }
+
+  /// Heads, at least 1, whose bytes take 32 MB together, a large part of the L2.
+  static index_t heads_in_cache(index_t head_bytes) { return std::max<index_t>(1, (index_t(32) << 20) / std::max<index_t>(1, head_bytes)); }
 
   /// The lists of a mask for tiles of queries by keys, their bit tiles filled by the kernel of that role.
   device_tile_maps::bit_lists lists_of(const launch& l, kernel_role role, const device_attention& p, const std::shared_ptr<const program>& mask, std::vector<std::byte>& mask_bytes,

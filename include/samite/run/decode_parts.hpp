@@ -22,6 +22,7 @@ struct decode_grid {
   index_t multiprocessors = 1;
   index_t resident = 1;         // blocks that one of them runs at once
   index_t rows = 1;             // that a block takes
+  bool is_alone = false;        // blocks that keep a multiprocessor busy by themselves: no other hides the time that one takes to start
 };
 
 /// Tiles of a part. Many parts fill the device and even out lists of different lengths; few save what the parts of a row write and read until they
@@ -43,8 +44,8 @@ inline index_t part_tiles(const std::vector<index_t>& tiles, const decode_grid& 
     const bool at_once = blocks <= processors * double(grid.resident), even = tiles.size() == 1;
     // All at once and equal, the fullest multiprocessor ends last; else the last part is on average half done when the others are.
     double time = at_once && even ? std::ceil(blocks / processors) * double(chunk) : std::max(double(chunk), work / processors + 0.5 * double(chunk));
-    if (blocks < 1.5 * processors) time *= grid.rows > 16 ? 1.3 : 1.02;  // a block alone leaves the tensor cores, or only its copies, waiting
-    if (!at_once) time += 0.3 * blocks / processors;                     // the starts of blocks
+    if (blocks < 1.5 * processors && !grid.is_alone) time *= grid.rows > 16 ? 1.3 : 1.02;  // a block alone leaves the tensor cores, or only its copies, waiting
+    if (!at_once) time += (grid.is_alone ? 2.0 : 0.3) * blocks / processors;  // the starts of blocks
     if (parts > 1) time += 0.03 * double(parts) + blocks / processors * double(grid.rows) / 64;
     if (time < least) least = time, best = chunk;
   };

@@ -139,7 +139,7 @@ class device_tile_maps {
   /// The tiles of at most 64 queries, cut into parts, one a block.
   part_lists get_parts(const cuda_stream& stream, const std::shared_ptr<const program>& mask, step_snapshot& step, index_t B, index_t H, index_t Q, index_t K, index_t key_heads,
                        const decode_grid& grid) {
-    auto [e, known] = find(stream, mask, step, {B, H, Q, K, key_heads, grid.multiprocessors * 64 + grid.resident, 3});
+    auto [e, known] = find(stream, mask, step, {B, H, Q, K, key_heads, (grid.multiprocessors * 2 + index_t(grid.is_alone)) * 64 + grid.resident, 3});
     if (known) return e->parts;
     key k = std::exchange(e->of, key{});
     const decode_parts cut = cut_parts(tile_map(any_mask(*mask), {.B = B, .H = H, .Q = Q, .K = K, .tile_q = tile, .tile_k = tile}), H / key_heads, grid);

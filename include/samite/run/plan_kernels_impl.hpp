@@ -148,30 +148,37 @@ struct plan_kernels::maker {
   }
 
   /// The kernels for few queries. Whether all runs of the node take one of them.
-  bool decode(const graph_node& n, const attention_kernel_options& o) {
+  bool decode(const graph_node& n, const attention_kernel_options& o, const attention_terms& a) {
     const dim &Q = g.info(n.inputs[0]).dims[2], &K = g.info(n.inputs[1]).dims[2];
     const index_t group = g.info(n.inputs[0]).dims[1].capacity() / std::max<index_t>(1, g.info(n.inputs[1]).dims[1].capacity()), least = setting == attention_kernels::decode ? 1 : decode_least_keys;
     const index_t captured = (o.mask != nullptr ? index_t(mask_arguments_bytes(*o.mask)) : 8) + (o.score != nullptr ? index_t(score_arguments_bytes(*o.score, o.score_types.size())) : 8);
     const bool is_few = Q.is_constant() && Q.constant() <= attention_decode_queries;
-    if (setting == attention_kernels::portable || !serves_decode(o) || !(is_few || !Q.is_constant()) || K.capacity() < least || captured > index_t(kernel_parameter_limit) - 768) return false;
+    if (setting == attention_kernels::portable || !serves_decode(o) || !(is_few || !Q.is_constant()) || K.capacity() < least || captured > index_t(kernel_parameter_limit) - 1024) return false;
     if (Q == K && setting != attention_kernels::decode) return false;  // never many keys for few queries
     const bool is_rare = Q.capacity() > attention_decode_queries;  // a step of training, say, whose length varies
     const index_t most_rows = std::min(Q.capacity(), attention_decode_queries) * group, least_rows = (Q.is_constant() ? Q.constant() : 1) * group;
-    const auto add_rows = [&](index_t rows, kernel_role role, kernel_role merge) {
+    const bool is_wide = std::max(o.head_dim, o.value_dim) > decode_few_channels, has_many = attention_decode_rows(most_rows) == 64;
+    const bool on_sm90 = arch == "sm_90a" && serves_decode_sm90(o) && a.scale > 0 && (has_many || is_wide);
+    const auto add_merge = [&](kernel_role role, const kernel_text& unit, bool rare) { add(role, {"attention_decode_merge", 128, 0, 1}, unit, 0, rare); };
+    const auto add_rows = [&](index_t rows, kernel_role role, kernel_role merge, bool rare) {
       const kernel_text unit = emit_attention_decode(o, rows);
-      add(role, attention_decode_launch(o, rows), unit, 0, is_rare);
-      add(merge, {"attention_decode_merge", 128, 0, 1}, unit, 0, is_rare);
+      add(role, attention_decode_launch(o, rows), unit, 0, rare), add_merge(merge, unit, rare);
     };
-    if (attention_decode_rows(least_rows) == 16) add_rows(16, kernel_role::attention_decode_few, kernel_role::attention_decode_few_merge);
-    if (attention_decode_rows(most_rows) == 64) add_rows(64, kernel_role::attention_decode, kernel_role::attention_decode_merge);
-    return is_few && attention_decode_rows(most_rows) == 16 && K.is_constant() && K.constant() >= least;
+    if (on_sm90) {
+      const kernel_text unit = emit_attention_decode_sm90(o);
+      add(kernel_role::attention_decode_sm90, attention_decode_sm90_launch(o), unit, 0, is_rare), add_merge(kernel_role::attention_decode_sm90_merge, unit, is_rare);
+    }
+    // Beside that one for keys that TMA can't address.
+    if (attention_decode_rows(least_rows) == 16) add_rows(16, kernel_role::attention_decode_few, kernel_role::attention_decode_few_merge, is_rare || (on_sm90 && is_wide));
+    if (has_many) add_rows(64, kernel_role::attention_decode, kernel_role::attention_decode_merge, is_rare || on_sm90);
+    return is_few && (!has_many || on_sm90) && K.is_constant() && K.constant() >= least;
   }
 
   void attention(const graph_node& n, const attention_node& a) {
     const attention_kernel_options o = options_of(n, a, 3);
     if (std::max(o.head_dim, o.value_dim) > attention_head_limit) return;
     convert_sink(n, a, o.type == dtype::f64 ? dtype::f64 : dtype::f32);
-    const bool always_decodes = decode(n, o), on_sm90 = !always_decodes && is_on_sm90(o, a);
+    const bool always_decodes = decode(n, o, a), on_sm90 = !always_decodes && is_on_sm90(o, a);
     if (on_sm90) {
       const attention_launch kernel = attention_sm90_launch(o);
       const index_t keys = attention_sm90_keys(o);
