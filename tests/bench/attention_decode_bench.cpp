@@ -173,6 +173,7 @@ int main(int arguments, char** argument) {
   for (index_t b = 0; b < 16; ++b) lengths.push_back(b == 0 ? 65536 : 2000 + 300 * b);
   for (index_t i = 1; i < 32; ++i) parents.push_back(i % 2 == 1 ? i - 1 : i - 2);
   cases.push_back({"lengths B16 K64k H32/8 D128", 16, 32, 8, 1, 65536, 128, any_mask(length(table(lengths))), [=](index_t b, index_t, index_t kv) { return kv < lengths[std::size_t(b)]; }});
+  cases.push_back({"lengths B16 K64k H64/8 D64", 16, 64, 8, 1, 65536, 64, any_mask(length(table(lengths))), [=](index_t b, index_t, index_t kv) { return kv < lengths[std::size_t(b)]; }});
   const std::vector<index_t> ends = subtree_ends(parents);
   cases.push_back({"tree of 32 B1 K32k H32/8 D128", 1, 32, 8, 32, 32768 + 32, 128, any_mask(tree(32768, table(ends))), [=](index_t, index_t q, index_t kv) {
                      const index_t node = kv - 32768;

@@ -64,7 +64,7 @@ std::string compare_parts(const any_mask& mask, index_t B, index_t key_heads, in
 }
 
 /// Attention of Q queries over K keys, 4 heads for each of 2 key heads.
-plan plan_of(const dim& Q, const dim& K, device on, index_t D = 64, const any_score& of_scores = {}) {
+plan plan_of(const dim& Q, const dim& K, device on, index_t D = 128, const any_score& of_scores = {}) {
   graph g;
   const value keys = g.input("K", bf16, {2, 2, K, D}), values = g.input("V", bf16, {2, 2, K, D});
   g.output("out", contiguous(attention(g.input("Q", bf16, {2, 8, Q, D}), keys, values, {.mask = any_mask(kv < scalar(1000)), .score = of_scores}).out));
@@ -103,28 +103,29 @@ TEST_CASE("one sequence is cut into as many parts as fill the device, many seque
 }
 
 TEST_CASE("few queries over many keys have decode kernels beside the others, or instead of them where lengths never change") {
-  const auto labels_of = [](const dim& Q, const dim& K, bool rare = false, const char* arch = "sm_90a", index_t D = 64, const any_score& of_scores = {}) {
+  const auto labels_of = [](const dim& Q, const dim& K, bool rare = false, const char* arch = "sm_90a", index_t D = 128, const any_score& of_scores = {}) {
     std::string out;
     for (const kernel_source& source : detail::plan_kernels(plan_of(Q, K, device::cpu(), D, of_scores), arch).sources(rare))
       if (source.label.starts_with("attention_")) out += source.label.substr(10) + " ";
     return out;
   };
-  CHECK(labels_of(1, 4096) == "decode_bf16_d64_r16 ");
-  CHECK(labels_of(64, 4096) == "decode_sm90_bf16_d64 ");
+  CHECK(labels_of(1, 4096) == "decode_bf16_d128_r16 ");
+  CHECK(labels_of(64, 4096) == "decode_sm90_bf16_d128 ");
   CHECK(labels_of(65, 4096).find("decode") == std::string::npos);
   CHECK(labels_of(1, 200).find("decode") == std::string::npos);
   const std::string session = labels_of(tokens(32, "n"), tokens(4096, "past"));
-  for (const char* each : {"decode_bf16_d64_r16", "decode_sm90_bf16_d64", "forward_sm90_bf16_d64"}) CHECK(session.find(each) != std::string::npos);
+  for (const char* each : {"decode_bf16_d128_r16", "decode_sm90_bf16_d128", "forward_sm90_bf16_d128"}) CHECK(session.find(each) != std::string::npos);
   const dim long_queries = tokens(4096, "n");
   CHECK(labels_of(long_queries, tokens(4096, "past")).find("decode") == std::string::npos);
-  CHECK(labels_of(long_queries, tokens(4096, "past"), true).find("decode_sm90_bf16_d64") != std::string::npos);
+  CHECK(labels_of(long_queries, tokens(4096, "past"), true).find("decode_sm90_bf16_d128") != std::string::npos);
   CHECK(labels_of(long_queries, long_queries, true).find("decode") == std::string::npos);
-  CHECK(labels_of(64, 4096, false, "sm_80") == "decode_bf16_d64_r64 forward_bf16_d64 ");
-  CHECK(labels_of(64, 4096, false, "sm_90a", 64, any_score(30.0 * tanh(symbols::score / 30.0))).starts_with("decode_bf16_d64_r64 forward_sm90_bf16_d64 "));  // many rows and heads go to wgmma
+  CHECK(labels_of(64, 4096, false, "sm_80") == "decode_bf16_d128_r64 forward_bf16_d128 ");
+  CHECK(labels_of(64, 4096, false, "sm_90a", 128, any_score(30.0 * tanh(symbols::score / 30.0))).starts_with("decode_bf16_d128_r64 forward_sm90_bf16_d128 "));  // many rows and heads go to wgmma
+  CHECK(labels_of(1, 4096, false, "sm_90a", 64) == "decode_sm90_bf16_d64 ");
   CHECK(labels_of(1, 4096, false, "sm_90a", 256) == "decode_sm90_bf16_d256 ");
   CHECK(labels_of(1, 4096, true, "sm_90a", 256).find("decode_bf16_d256_r16") != std::string::npos);  // for keys that TMA can't address
   const set_variable portable("SAMITE_ATTENTION", "portable");
-  CHECK(labels_of(1, 4096) == "forward_bf16_d64 ");
+  CHECK(labels_of(1, 4096) == "forward_bf16_d128 ");
 }
 
 TEST_CASE("SAMITE_ATTENTION that names no kernels is E-ENV-VALUE") {
@@ -140,8 +141,8 @@ TEST_CASE("helper: starts attention of few queries on the driver without a devic
   executor run(plan_of(queries, keys, device::cuda(1)));
   const auto started = [&](index_t Q, index_t K) {
     run.set_length(queries, Q), run.set_length(keys, K);
-    run.bind("Q", run.device_backend().make_tensor(bf16, {2, 8, Q, 64}));
-    for (const char* name : {"K", "V"}) run.bind(name, run.device_backend().make_tensor(bf16, {2, 2, K, 64}));
+    run.bind("Q", run.device_backend().make_tensor(bf16, {2, 8, Q, 128}));
+    for (const char* name : {"K", "V"}) run.bind(name, run.device_backend().make_tensor(bf16, {2, 2, K, 128}));
     const std::size_t before = std::strlen(log);
     run.step();
     std::string names;
@@ -150,20 +151,20 @@ TEST_CASE("helper: starts attention of few queries on the driver without a devic
     return names;
   };
   // 100 multiprocessors of 16 such blocks: 16 tiles in 16 parts for each of 4 pairs; then a block for each row of out.
-  CHECK(started(1, 4096) == "attention_decode_bf16_d64_r16 64 attention_decode_merge 16 ");
-  CHECK(started(4, 4096) == "attention_decode_bf16_d64_r16 64 attention_decode_merge 64 ");
+  CHECK(started(1, 4096) == "attention_decode_bf16_d128_r16 64 attention_decode_merge 16 ");
+  CHECK(started(4, 4096) == "attention_decode_bf16_d128_r16 64 attention_decode_merge 64 ");
   CHECK(started(5, 4096).ends_with("attention_decode_merge 80 "));
-  CHECK(started(5, 4096).starts_with("attention_decode_sm90_bf16_d64 64 "));
-  CHECK(started(64, 4096).starts_with("attention_decode_sm90_bf16_d64 64 "));  // two of 128 rows for each 2 tiles
+  CHECK(started(5, 4096).starts_with("attention_decode_sm90_bf16_d128 64 "));
+  CHECK(started(64, 4096).starts_with("attention_decode_sm90_bf16_d128 64 "));  // two of 128 rows for each 2 tiles
   CHECK(started(65, 4096).find("attention_forward_sm90") != std::string::npos);
   CHECK(started(1, 255).find("attention_forward_sm90") != std::string::npos);
   const set_variable always("SAMITE_ATTENTION", "decode");
   executor small(plan_of(2, 3, device::cuda(1)));
-  small.bind("Q", small.device_backend().make_tensor(bf16, {2, 8, 2, 64}));
-  for (const char* name : {"K", "V"}) small.bind(name, small.device_backend().make_tensor(bf16, {2, 2, 3, 64}));
+  small.bind("Q", small.device_backend().make_tensor(bf16, {2, 8, 2, 128}));
+  for (const char* name : {"K", "V"}) small.bind(name, small.device_backend().make_tensor(bf16, {2, 2, 3, 128}));
   const std::size_t before = std::strlen(log);
   small.step();
-  CHECK(std::strstr(log + before, "attention_decode_bf16_d64_r16 4\n") != nullptr);
+  CHECK(std::strstr(log + before, "attention_decode_bf16_d128_r16 4\n") != nullptr);
   CHECK(kernel_cache::instance().counters().compiles == 0);
 }
 

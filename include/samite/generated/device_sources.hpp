@@ -806,27 +806,33 @@ template <int D, int Dv> constexpr int decode_sm90_shared_bytes = decode_sm90_sh
 
 constexpr int decode_sm90_computing = 256;  // threads
 
-// The packed rows of a block as chunks of 64 columns in the 128-byte swizzle; zeros past the end. All threads that compute.
-template <int D, class T> __device__ inline void load_packed_queries(const attention_parameters& p, const decode_place& at, T* to, int rows) {
+// Eight columns of a packed row; zeros past the end.
+template <bool Vectors, class T> __device__ inline uint4 packed_unit(const attention_parameters& p, const decode_place& at, i32 group, int row, int column) {
+  if (row >= at.rows || column >= p.head_dim) return {0, 0, 0, 0};
+  const i32 packed_row = at.first_row + row;
+  const T* const from = head_data<const T>(p.Q, at.b, at.g * group + packed_row % group) + packed_row / group * p.Q.row_stride;
+  if constexpr (Vectors) return *reinterpret_cast<const uint4*>(from + column);
+  u32 words[4] = {0, 0, 0, 0};
+#pragma unroll
+  for (int c = 0; c < 8; ++c)
+    if (column + c < p.head_dim) words[c / 2] |= u32(from[(column + c) * p.Q.column_stride].bits) << (16 * (c % 2));
+  return {words[0], words[1], words[2], words[3]};
+}
+
+// The packed rows of a block as chunks of 64 columns in the 128-byte swizzle. All threads that compute.
+template <int D, bool Vectors, class T> __device__ inline void load_packed_queries(const attention_parameters& p, const decode_place& at, T* to, int rows) {
+  constexpr int at_once = D / 64 * 2;  // loads under way: all of 64 rows
   const i32 group = i32(p.heads / p.key_heads);
 #pragma unroll 1
-  for (int i = threadIdx.x; i < rows * (D / 8); i += decode_sm90_computing) {
-    const int row = i / (D / 8), unit = i % (D / 8), column = unit * 8;
-    uint4 bits = {0, 0, 0, 0};
-    if (row < at.rows && column < p.head_dim) {
-      const i32 packed_row = at.first_row + row;
-      const T* const from = head_data<const T>(p.Q, at.b, at.g * group + packed_row % group) + packed_row / group * p.Q.row_stride;
-      if (p.Q.vectors) {
-        bits = *reinterpret_cast<const uint4*>(from + column);
-      } else {
-        u32 words[4] = {0, 0, 0, 0};
+  for (int first = threadIdx.x; first < rows * (D / 8); first += at_once * decode_sm90_computing) {
+    uint4 bits[at_once];
 #pragma unroll
-        for (int c = 0; c < 8; ++c)
-          if (column + c < p.head_dim) words[c / 2] |= u32(from[(column + c) * p.Q.column_stride].bits) << (16 * (c % 2));
-        bits = {words[0], words[1], words[2], words[3]};
-      }
+    for (int j = 0; j < at_once; ++j) bits[j] = packed_unit<Vectors, T>(p, at, group, (first + j * decode_sm90_computing) / (D / 8), (first + j * decode_sm90_computing) % (D / 8) * 8);
+#pragma unroll
+    for (int j = 0; j < at_once; ++j) {
+      const int row = (first + j * decode_sm90_computing) / (D / 8), unit = (first + j * decode_sm90_computing) % (D / 8);
+      *reinterpret_cast<uint4*>(to + unit / 8 * (rows * 64) + row * 64 + ((unit % 8 ^ (row & 7)) << 3)) = bits[j];
     }
-    *reinterpret_cast<uint4*>(to + unit / 8 * (rows * 64) + row * 64 + ((unit % 8 ^ (row & 7)) << 3)) = bits;
   }
 }
 
@@ -891,7 +897,7 @@ template <class T, int D, int Dv, bool ByHead, class Mask> __device__ inline voi
   if constexpr (shape::is_wide) take_registers<232>();
 
   T* const queries = reinterpret_cast<T*>(reinterpret_cast<char*>(shared) + (Qs - shared_address(shared)));
-  load_packed_queries<D>(p, at, queries, rows);
+  p.Q.vectors ? load_packed_queries<D, true>(p, at, queries, rows) : load_packed_queries<D, false>(p, at, queries, rows);
   copies_follow();  // wgmma reads what was written
   block_sync(1, decode_sm90_computing);
 

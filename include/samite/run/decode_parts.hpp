@@ -42,10 +42,10 @@ inline index_t part_tiles(const std::vector<index_t>& tiles, const decode_grid& 
     for (const index_t n : tiles) blocks += double(std::max<index_t>(1, (n + chunk - 1) / chunk)), work += double(n);
     blocks *= repeats, work *= repeats;
     const bool at_once = blocks <= processors * double(grid.resident), even = tiles.size() == 1;
-    // All at once and equal, the fullest multiprocessor ends last; else the last part is on average half done when the others are.
-    double time = at_once && even ? std::ceil(blocks / processors) * double(chunk) : std::max(double(chunk), work / processors + 0.5 * double(chunk));
+    // All at once, or one after another on each multiprocessor, and equal, the fullest multiprocessor ends last; else the last part is on average half done when the others are.
+    double time = (at_once || grid.is_alone) && even ? std::ceil(blocks / processors) * double(chunk) : std::max(double(chunk), work / processors + 0.5 * double(chunk));
     if (blocks < 1.5 * processors && !grid.is_alone) time *= grid.rows > 16 ? 1.3 : 1.02;  // a block alone leaves the tensor cores, or only its copies, waiting
-    if (!at_once) time += (grid.is_alone ? 2.0 : 0.3) * blocks / processors;  // the starts of blocks
+    if (!at_once) time += (grid.is_alone ? 4.0 : 0.3) * blocks / processors;  // the starts of blocks
     if (parts > 1) time += 0.03 * double(parts) + blocks / processors * double(grid.rows) / 64;
     if (time < least) least = time, best = chunk;
   };
