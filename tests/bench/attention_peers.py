@@ -3,8 +3,8 @@
 
 SDPA with the cuDNN and flash backends on dense cases, FlexAttention (compiled) under masks. Burst: 40 ms idle, one untimed call, two timed,
 median of five; sustained: after 0.2 s of calls. An argument `forward` or `backward` leaves the other pass out; `sweep` times the sweeps instead: SDPA over lengths
-and head dims, FlexAttention over windows. `decode` times the plain cases of tests/bench/attention_decode_bench.cpp: calls in a CUDA graph
-that take turns on buffers of 400 MB together.
+and head dims, FlexAttention over windows. `decode` times the plain cases and the blocks (without their mask) of
+tests/bench/attention_decode_bench.cpp: calls in a CUDA graph that take turns on buffers of 400 MB together.
 """
 import contextlib
 import json
@@ -143,28 +143,29 @@ def decode():
     compiled = torch.compile(flex_attention, dynamic=False)
     sdpa = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
     peers = (("sdpa-flash", SDPBackend.FLASH_ATTENTION, sdpa), ("sdpa-cudnn", SDPBackend.CUDNN_ATTENTION, sdpa), ("flex", None, lambda q, k, v: compiled(q, k, v, enable_gqa=True)))
+    shapes = [(f"plain B{B} K{K}k H32/8 D128", B, 1, K) for B in (1, 4, 16, 64) for K in (8, 32, 128)]
+    shapes = [(f"block of {Q} B{B} K{K}k H32/8 D128", B, Q, K) for B, K in ((1, 32), (16, 8)) for Q in (4, 16, 64)] + shapes
     for peer, backend, call in peers:
-        for B in (1, 4, 16, 64):
-            for K in (8, 32, 128):
-                case, size = f"plain B{B} K{K}k H32/8 D128", B * G * K * 1024 * D * 4
-                sets = [tensors(B, H, G, 1, K * 1024, D) for _ in range(min(16, int(4e8 / size) + 1))]
-                calls = lambda: [call(*t) for t in sets]
-                try:
-                    with torch.no_grad(), sdpa_kernel(backend) if backend else contextlib.nullcontext():
-                        for _ in range(3):
-                            calls()
-                        torch.cuda.synchronize()
-                        graph = torch.cuda.CUDAGraph()
-                        with torch.cuda.graph(graph):
-                            calls()
-                        steps = max(2, int(2e-2 / (size * len(sets) / 4e12)))
-                        timed(graph.replay, 2)
-                        ms = statistics.median(timed(graph.replay, steps) for _ in range(5)) / len(sets)
-                        del graph
-                    print(json.dumps({"bench": "attention_decode", "case": case, "pass": "forward", "peer": peer, "ms": round(ms, 5), "gbps": round(size / ms / 1e6)}), flush=True)
-                except RuntimeError as error:
-                    print(json.dumps({"bench": "attention_decode", "case": case, "peer": peer, "error": str(error).splitlines()[0]}), flush=True)
-                del sets
+        for case, B, Q, K in shapes:
+            size = B * G * K * 1024 * D * 4
+            sets = [tensors(B, H, G, Q, K * 1024, D) for _ in range(min(16, int(4e8 / size) + 1))]
+            calls = lambda: [call(*t) for t in sets]
+            try:
+                with torch.no_grad(), sdpa_kernel(backend) if backend else contextlib.nullcontext():
+                    for _ in range(3):
+                        calls()
+                    torch.cuda.synchronize()
+                    graph = torch.cuda.CUDAGraph()
+                    with torch.cuda.graph(graph):
+                        calls()
+                    steps = max(2, int(2e-2 / (size * len(sets) / 4e12)))
+                    timed(graph.replay, 2)
+                    ms = statistics.median(timed(graph.replay, steps) for _ in range(5)) / len(sets)
+                    del graph
+                print(json.dumps({"bench": "attention_decode", "case": case, "pass": "forward", "peer": peer, "ms": round(ms, 5), "gbps": round(size / ms / 1e6)}), flush=True)
+            except RuntimeError as error:
+                print(json.dumps({"bench": "attention_decode", "case": case, "peer": peer, "error": str(error).splitlines()[0]}), flush=True)
+            del sets
 
 
 if passes == "decode":

@@ -7,9 +7,9 @@ namespace samite {
 /// Most queries of a sequence that these kernels are for.
 inline constexpr index_t attention_decode_queries = 64;
 
-/// Whether up to 16 packed rows have a kernel of their own on sm_90a too, by the wider head dim: it leaves wide heads too few registers, and copies narrow
-/// ones in too many steps (docs/benchmarks.md).
-inline bool decode_splits_few(index_t channels) { return channels > 64 && channels <= 128; }
+/// Channels up to which 16 packed rows have a kernel of their own on sm_90a too: several of its blocks share a multiprocessor, which suits sequences of
+/// different lengths. Wide heads leave it too few registers.
+inline constexpr index_t decode_few_channels = 128;
 
 /// Packed rows, queries times the query heads of a key head, of a block: 16 or 64, whichever holds them in the fewest blocks.
 index_t attention_decode_rows(index_t packed_rows);

@@ -46,7 +46,7 @@ class cuda_attention_decode {
     const index_t rows = p.queries * (p.heads / p.key_heads), pairs = p.batch * p.key_heads;
     if (p.keys >= most || pairs * rows >= most) return false;
     const bool is_few = attention_decode_rows(rows) == 16;
-    if ((!is_few || !decode_splits_few(std::max(p.head_dim, p.value_dim))) && forward_on_sm90(l, p, mask, mask_bytes, rows, pairs)) return true;
+    if ((!is_few || std::max(p.head_dim, p.value_dim) > decode_few_channels) && forward_on_sm90(l, p, mask, mask_bytes, rows, pairs)) return true;
     const kernel_role role = is_few ? kernel_role::attention_decode_few : kernel_role::attention_decode;
     if (!work_.has(l, role)) return false;
     const cuda_kernel& kernel = work_.kernel(l, role);

@@ -157,8 +157,8 @@ struct plan_kernels::maker {
     if (Q == K && setting != attention_kernels::decode) return false;  // never many keys for few queries
     const bool is_rare = Q.capacity() > attention_decode_queries;  // a step of training, say, whose length varies
     const index_t most_rows = std::min(Q.capacity(), attention_decode_queries) * group, least_rows = (Q.is_constant() ? Q.constant() : 1) * group;
-    const bool splits_few = decode_splits_few(std::max(o.head_dim, o.value_dim)), has_many = attention_decode_rows(most_rows) == 64;
-    const bool on_sm90 = arch == "sm_90a" && serves_decode_sm90(o) && a.scale > 0 && (has_many || !splits_few);
+    const bool is_wide = std::max(o.head_dim, o.value_dim) > decode_few_channels, has_many = attention_decode_rows(most_rows) == 64;
+    const bool on_sm90 = arch == "sm_90a" && serves_decode_sm90(o) && a.scale > 0 && (has_many || is_wide);
     const auto add_merge = [&](kernel_role role, const kernel_text& unit, bool rare) { add(role, {"attention_decode_merge", 128, 0, 1}, unit, 0, rare); };
     const auto add_rows = [&](index_t rows, kernel_role role, kernel_role merge, bool rare) {
       const kernel_text unit = emit_attention_decode(o, rows);
@@ -169,7 +169,7 @@ struct plan_kernels::maker {
       add(kernel_role::attention_decode_sm90, attention_decode_sm90_launch(o), unit, 0, is_rare), add_merge(kernel_role::attention_decode_sm90_merge, unit, is_rare);
     }
     // Beside that one for keys that TMA can't address.
-    if (attention_decode_rows(least_rows) == 16) add_rows(16, kernel_role::attention_decode_few, kernel_role::attention_decode_few_merge, is_rare || (on_sm90 && !splits_few));
+    if (attention_decode_rows(least_rows) == 16) add_rows(16, kernel_role::attention_decode_few, kernel_role::attention_decode_few_merge, is_rare || (on_sm90 && is_wide));
     if (has_many) add_rows(64, kernel_role::attention_decode, kernel_role::attention_decode_merge, is_rare || on_sm90);
     return is_few && (!has_many || on_sm90) && K.is_constant() && K.constant() >= least;
   }
