@@ -66,7 +66,7 @@ TEST_CASE("decode kernels compile for every served architecture without a spill,
     const attention_kernel_options o{head == 64 ? f16 : bf16, head, value, m != nullptr ? &m->program() : nullptr};
     kernel_text kernel = emit_attention_decode_sm90(o);
     kernel.text += concat_text("static_assert(samite::decode_sm90_shared_bytes<", head, ", ", value, "> == ", attention_decode_sm90_launch(o).shared_bytes, ");\n");
-    CAPTURE(head);
+    CAPTURE(o.head_dim);
     CHECK(spills_of(kernel, "sm_90a") == "");
   }
   const any_score capped(30.0 * tanh(score / 30.0));
