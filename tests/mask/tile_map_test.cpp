@@ -260,3 +260,23 @@ TEST_CASE("a table read out of another layout is the same mask") {
   CHECK(samite_tests::visible_keys(document(transposed), 3, 4, 0) == std::vector<index_t>{2, 3});
   CHECK(samite_tests::visible_keys(document(transposed), 3, 4, 1) == std::vector<index_t>{0, 1, 2, 3});
 }
+
+TEST_CASE("a map is as fine as asked for where rows of tiles are read whole, of drafting masks with unused slots too, and coarse elsewhere") {
+  std::vector<index_t> anchors, keep;
+  for (index_t i = 0; i < 16; ++i) anchors.push_back(15 * i), keep.push_back(i % 5 != 4);
+  const any_mask drafting = dflash_mask({.context_length = 256, .block_size = 16, .anchors = table(anchors, {1, 16}), .keep = table(keep, {1, 16})});
+  const tile_options coarse{.Q = 256, .K = 512};
+  tile_options fine = coarse;
+  fine.tile_q = fine.tile_k = 32;
+  for (const any_mask& mask : {any_mask(causal()), drafting}) {
+    const tile_map found = tile_map::as_fine_as(mask, fine, coarse);
+    CHECK(found.options().tile_q == 32);
+    CHECK(found.counts() == tile_map(mask, fine).counts());
+    CHECK(found.with_joined_keys(4).q_tiles() == 8);
+    CHECK(found.with_joined_keys(4).k_tiles() == 4);
+  }
+  using namespace symbols;
+  const tile_map scattered = tile_map::as_fine_as(any_mask((q * 7 + kv * 3) % 5 != 0), fine, coarse);
+  CHECK(scattered.options().tile_q == 128);
+  CHECK(scattered.counts().undecided == 8);
+}

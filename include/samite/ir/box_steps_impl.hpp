@@ -55,6 +55,15 @@ class step_translator {
     return int(out_.values.size()) - 1;
   }
 
+  // What a predicate looks at.
+  unsigned symbols_of(int predicate) const {
+    const predicate_step& step = out_.predicates[std::size_t(predicate)];
+    if (step.code == predicate_code::opaque) return 15;  // anything
+    unsigned symbols = step.code == predicate_code::leaf ? out_.values[std::size_t(step.form)].symbols : 0;
+    for (int part : step.parts) symbols |= symbols_of(part);
+    return symbols;
+  }
+
   // Which values a step takes over a box; see value_step. Nothing is claimed where it is not plain.
   void describe(value_step& step) const {
     constexpr unsigned rows = 1u << unsigned(symbol_id::b) | 1u << unsigned(symbol_id::h);
@@ -83,8 +92,8 @@ class step_translator {
           }
         return;
       case value_code::select:
-        // The condition's symbols are not known here; b, h, q and kv are safe to assume.
-        step.symbols = 15;
+        step.symbols = std::uint8_t(symbols_of(step.a) | operand(step.b).symbols | operand(step.c).symbols);
+        step.one_row = (step.symbols & rows) != 0;
         step.block = 1;
         return;
       default: break;

@@ -53,6 +53,11 @@ class tile_map {
  public:
   /// errors  E-MASK-TILE (sizes), E-MASK-TABLE-RANGE, E-MASK-OVERFLOW
   tile_map(const any_mask& mask, const tile_options& options);
+  /// A map in the tiles of `fine` if rows of tiles are read whole, which costs small tiles of keys little more than large ones; else in those of
+  /// `coarse`.
+  static tile_map as_fine_as(const any_mask& mask, const tile_options& fine, const tile_options& coarse);
+  /// The same rows in tiles of `count` times as many keys. cost: proportional to the runs
+  tile_map with_joined_keys(index_t count) const;
 
   const tile_options& options() const { return options_; }
   index_t q_tiles() const { return q_tiles_; }
@@ -105,6 +110,8 @@ class tile_map {
   class growing_lists;
   struct builder;
 
+  tile_map() = default;
+  bool make(const any_mask& mask, bool only_by_rows);
   tile_options options_;
   index_t q_tiles_ = 0, k_tiles_ = 0, batches_ = 1, heads_ = 1;
   run_lists rows_, columns_;

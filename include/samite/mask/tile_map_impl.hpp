@@ -133,7 +133,17 @@ SAMITE_IMPL index_t detail::checked_pairs(const char* call, const tile_options& 
   return s.Q > 0 && s.K > 0 ? pairs : 0;
 }
 
-SAMITE_IMPL tile_map::tile_map(const any_mask& mask, const tile_options& options) : options_(options) {
+SAMITE_IMPL tile_map::tile_map(const any_mask& mask, const tile_options& options) : options_(options) { make(mask, false); }
+
+SAMITE_IMPL tile_map tile_map::as_fine_as(const any_mask& mask, const tile_options& fine, const tile_options& coarse) {
+  tile_map map;
+  map.options_ = fine;
+  return map.make(mask, true) ? map : tile_map(mask, coarse);
+}
+
+// Whether the map was made: rows of tiles may be a condition.
+SAMITE_IMPL bool tile_map::make(const any_mask& mask, bool only_by_rows) {
+  const tile_options& options = options_;
   detail::check_sizes("tile_map", options);
   q_tiles_ = (options.Q + options.tile_q - 1) / options.tile_q;
   k_tiles_ = (options.K + options.tile_k - 1) / options.tile_k;
@@ -150,6 +160,7 @@ SAMITE_IMPL tile_map::tile_map(const any_mask& mask, const tile_options& options
     // Rows of tiles are read whole where the mask allows; looking at all keys once pays only if there are enough rows.
     std::optional<tile_rows> by_rows;
     if (k_tiles_ <= 16 * q_tiles_) by_rows.emplace(judge, options.K, options.tile_k);
+    else if (only_by_rows) return false;
     bool is_numbered = false;
     for (index_t b = 0; b < batches_; ++b)
       for (index_t h = 0; h < heads_; ++h) {
@@ -162,6 +173,7 @@ SAMITE_IMPL tile_map::tile_map(const any_mask& mask, const tile_options& options
           build.read_rows(*by_rows, q_tiles_);
           continue;
         }
+        if (only_by_rows) return false;
         const auto numbers = [](index_t tiles) { return index_t(2 * std::bit_ceil(std::uint64_t(tiles))); };
         if (!std::exchange(is_numbered, true)) judge.remember(numbers(q_tiles_), numbers(k_tiles_));
         build.visit(0, q_tiles_, 0, k_tiles_);
@@ -169,6 +181,37 @@ SAMITE_IMPL tile_map::tile_map(const any_mask& mask, const tile_options& options
   }
   rows_ = rows.packed();
   counts_.empty = batches_ * heads_ * q_tiles_ * k_tiles_ - counts_.full - counts_.undecided;
+  return true;
+}
+
+// A joined tile is full if all its parts are, and listed if any is. A run's whole ones are taken at once; between them at most one is open.
+SAMITE_IMPL tile_map tile_map::with_joined_keys(index_t count) const {
+  tile_map out;
+  out.options_ = options_, out.options_.tile_k = options_.tile_k * count;
+  detail::check_sizes("tile_map::with_joined_keys", out.options_);
+  out.q_tiles_ = q_tiles_, out.k_tiles_ = (k_tiles_ + count - 1) / count, out.batches_ = batches_, out.heads_ = heads_;
+  growing_lists rows(maps() * q_tiles_);
+  for (index_t at = 0; at < maps() * q_tiles_; ++at) {
+    const auto add = [&](tile_kind kind, index_t first, index_t end) {
+      rows.append(at, kind, first, end - 1);
+      (kind == tile_kind::full ? out.counts_.full : out.counts_.undecided) += end - first;
+    };
+    index_t open = -1;
+    const auto add_part = [&](index_t tile) {
+      if (tile != open) add(tile_kind::undecided, tile, tile + 1);
+      open = tile;
+    };
+    for (const tile_run& run : list(rows_, at)) {
+      const index_t end = run.last + 1, whole_end = end == k_tiles_ ? out.k_tiles_ : end / count;
+      index_t first = (run.first + count - 1) / count;  // that begins in the run
+      if (run.first % count != 0) add_part(run.first / count);
+      if (first < whole_end) add(run.kind, first, whole_end), first = whole_end;
+      if (first * count < end) add_part(first);
+    }
+  }
+  out.rows_ = rows.packed();
+  out.counts_.empty = maps() * q_tiles_ * out.k_tiles_ - out.counts_.full - out.counts_.undecided;
+  return out;
 }
 
 // Sweeps the rows downwards and closes a column's run where its kind changes. Only the columns where a row differs from
