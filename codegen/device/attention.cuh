@@ -22,7 +22,8 @@ struct attention_tensor {
 
 struct tile_run {
   i32 first, last;  // tiles first to last - 1
-  i32 full;
+  i32 full;         // 1; 0: undecided. In lists for sm_90a also -1 - p: one undecided tile, whose kept pairs are in its columns 32 p to 32 p + 31; it comes first. In
+                    // those by keys: undecided, kept pairs only with the first (-1) or the last 64 keys (-2)
   i32 bits;         // bit tile of the first one, the others follow; -1 if full
 };
 

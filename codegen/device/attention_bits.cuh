@@ -11,8 +11,9 @@ struct undecided_tile {
 
 // The bits of one undecided tile by a block of 2 * Rows threads, at least Columns; a thread's are those of its accumulators in
 // attention_sm90.cuh, whose rows are queries, or ByKeys in the dK, dV kernel of attention_sm90_gradient.cuh, whose rows are keys. What the
-// mask makes of a column alone is computed once for the tile. All threads of the block.
-template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline uint2 bits_of_tile(const undecided_tile& t, index queries, index keys, const Mask& mask) {
+// mask makes of a column alone is computed once for the tile. Where rows are queries, each stands there for `pack` query heads; a tile has as many as
+// fit whole. All threads of the block.
+template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline uint2 bits_of_tile(const undecided_tile& t, index queries, index keys, const Mask& mask, int pack = 1) {
   static_assert(2 * Rows >= Columns, "a thread a column");
   const auto head = mask.head(t.b, t.h);
   // The mask's parts for a row and a column of the accumulators.
@@ -26,11 +27,12 @@ template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline uint
   };
   __shared__ decltype(column_part(0)) columns[Columns];
   const int lane = threadIdx.x % 32;
-  const index row = index(ByKeys ? t.key_tile : t.query_tile) * Rows + threadIdx.x / 32 * 16 + lane / 4, first = index(ByKeys ? t.query_tile : t.key_tile) * Columns;
+  const int local = threadIdx.x / 32 * 16 + lane / 4, tokens = Rows / pack;
+  const index start = index(ByKeys ? t.key_tile : t.query_tile) * tokens, row = start + local / pack, row_below = start + (local + 8) / pack, first = index(ByKeys ? t.query_tile : t.key_tile) * Columns;
   const index row_end = ByKeys ? keys : queries, column_end = ByKeys ? queries : keys;
   __syncthreads();  // the tile before has been read
   if (threadIdx.x < Columns) columns[threadIdx.x] = column_part(first + threadIdx.x);
-  const auto upper = row_part(row), lower = row_part(row + 8);
+  const auto upper = row_part(row), lower = row_part(row_below);
   const auto keeps = [&](index r, index c, const decltype(row_part(0))& of_row, const decltype(column_part(0))& of_column) {
     if constexpr (ByKeys) return mask.keep(t.b, t.h, c, r, head, of_column, of_row);
     else return mask.keep(t.b, t.h, r, c, head, of_row, of_column);
@@ -43,13 +45,13 @@ template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline uint
     const index c = first + column;
     if (c >= column_end) break;
     if (row < row_end && keeps(row, c, upper, columns[column])) found.x |= 1u << i;
-    if (row + 8 < row_end && keeps(row + 8, c, lower, columns[column])) found.y |= 1u << i;
+    if (row_below < row_end && keeps(row_below, c, lower, columns[column])) found.y |= 1u << i;
   }
   return found;
 }
 
-template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline void fill_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, const Mask& mask) {
-  bits[index(blockIdx.x) * (2 * Rows) + threadIdx.x] = bits_of_tile<Rows, Columns, ByKeys>(tiles[blockIdx.x], queries, keys, mask);
+template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline void fill_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, int pack, const Mask& mask) {
+  bits[index(blockIdx.x) * (2 * Rows) + threadIdx.x] = bits_of_tile<Rows, Columns, ByKeys>(tiles[blockIdx.x], queries, keys, mask, pack);
 }
 
 }  // namespace samite

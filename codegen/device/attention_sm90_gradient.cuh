@@ -4,13 +4,14 @@
 //   prepare   row_lse and row_delta, padded to whole tiles
 //   dK, dV    (attention_sm90_keys.cuh) a block of 128 keys of one key head walks the query tiles of its list, over the query heads of the group. One warp loads; two
 //             warpgroups own 64 keys each and hold S^T, dP^T, dK and dV in registers: P^T and dS^T are register operands as they are.
-//   dQ        (attention_sm90_queries.cuh) a block of 128 queries of one head walks the key tiles of its list: S and dP are computed anew. No atomics: every bit repeats.
+//   dQ        (attention_sm90_queries.cuh) a block of 128 rows, packed as forward, walks the key tiles of its list: S and dP are computed anew. No atomics: every bit repeats.
 //   fused     the dK, dV kernel also multiplies dS by K and adds it to an fp32 dQ, in whatever order blocks get there; a pass over dQ ends it.
 //             Fewer products (5 for 7) but more traffic: for long lists.
 // Which pairs are kept is data, as in attention_sm90.cuh; the key-major kernels read bit tiles of S^T.
 // source  Dao 2023, arXiv:2307.08691, algorithm 2; Shah et al. 2024, arXiv:2407.08608, section 3
 #pragma once
-#include "attention_sm90.cuh"
+#include "attention_sm90_tiles.cuh"
+#include "score_tile.cuh"
 
 namespace samite {
 
@@ -41,7 +42,7 @@ template <int D, int Dv> constexpr int sm90_query_gradient_bytes =
     1024 + sm90_gradient_shape<D, Dv>::rows * (D + Dv) * 2 + sm90_gradient_shape<D, Dv>::key_step * (2 * D + sm90_gradient_shape<D, Dv>::value_stages * Dv) * 2 + 128;
 
 struct sm90_gradient_parameters {
-  tensor_map Q, K, V, d_out;  // boxes of as many rows as the kernel's tiles have
+  tensor_map Q, K, V, d_out, narrow_K, narrow_V;  // boxes of as many rows as the kernel's tiles have; in the dQ kernel Q and d_out are packed as forward
   attention_parameters p;
   sm90_lists lists;           // of key tiles in the dK, dV kernel, of query tiles in the dQ kernel
   index row_stride;           // of row_lse and row_delta: queries, padded
@@ -121,9 +122,9 @@ template <int N> __device__ inline void hide_operands(u32 (&x)[N], uint2 bits) {
 }
 
 // Accumulators of 64 rows go to shared memory in chunks of 64 columns, then in whole rows to global memory. `staged` is the warpgroup's
-// part of a [rows][64] chunk, chunks are `chunk` bytes apart.
-template <class T, int Columns, int N>
-__device__ inline void store_warpgroup_rows(const float (&x)[N], float factor, u32 staged, u32 chunk, int barrier, const attention_tensor& t, T* head, index first_row, index rows, int columns) {
+// part of a [rows][64] chunk, chunks are `chunk` bytes apart; row_of(r) is where row r goes, null if nowhere.
+template <class T, int Columns, int N, class RowOf>
+__device__ inline void store_warpgroup_rows(const float (&x)[N], float factor, u32 staged, u32 chunk, int barrier, const attention_tensor& t, const RowOf& row_of, int columns) {
   const int lane = threadIdx.x % 32, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
 #pragma unroll
   for (int i = 0; i < N; i += 2) {
@@ -134,14 +135,14 @@ __device__ inline void store_warpgroup_rows(const float (&x)[N], float factor, u
 #pragma unroll 1
   for (int i = threadIdx.x % 128; i < 64 * (Columns / 8); i += 128) {
     const int row = i / (Columns / 8), unit = i % (Columns / 8);
-    const index r = first_row + row;
-    if (r >= rows || unit * 8 >= columns) continue;
+    T* const to = row_of(row);
+    if (to == nullptr || unit * 8 >= columns) continue;
     const uint4 bits = load_shared_16(staged + unit / 8 * chunk + row * 128 + ((unit % 8 ^ (row & 7)) << 4));
     if (t.vectors) {
-      *reinterpret_cast<uint4*>(head + r * t.row_stride + unit * 8) = bits;
+      *reinterpret_cast<uint4*>(to + unit * 8) = bits;
     } else {
       const T* elements = reinterpret_cast<const T*>(&bits);
-      for (int e = 0; e < 8 && unit * 8 + e < columns; ++e) head[r * t.row_stride + (unit * 8 + e) * t.column_stride] = elements[e];
+      for (int e = 0; e < 8 && unit * 8 + e < columns; ++e) to[(unit * 8 + e) * t.column_stride] = elements[e];
     }
   }
 }

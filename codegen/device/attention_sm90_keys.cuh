@@ -10,13 +10,14 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
   constexpr bool fused = What == gradient_of::all, gives_keys = shape::gives_keys, gives_values = shape::gives_values;
   constexpr int queries = shape::queries, keys = shape::keys, columns = queries / 2;  // accumulators of S^T of a thread
   constexpr int key_chunk = keys * 128, query_chunk = queries * 128;
+  constexpr int alone_at = 28;  // bit tiles are fewer than 2^28
   const attention_parameters& p = a.p;
   extern __shared__ uint4 shared[];
   const u32 Ks = (shared_address(shared) + 1023) & ~1023u, Vs = Ks + shape::key_bytes, Qs = Vs + shape::value_bytes, dOs = Qs + 2 * shape::query_bytes, dSs = dOs + shape::d_out_stages * shape::d_out_bytes;
   const u32 lse_rows = dSs + (fused ? 2 * shape::d_score_bytes : 0), delta_rows = lse_rows + 2 * shape::row_bytes;
   const u32 query_full = delta_rows + 2 * shape::row_bytes, query_empty = query_full + 16, d_out_full = query_full + 32, d_out_empty = query_full + 48;
   const u32 d_score_full = query_full + 64, d_score_empty = query_full + 80, keys_full = query_full + 96;
-  const u32 tile_of = query_full + 112;   // [2 stages][row of the sums' tile or -1 for the end, bit tile or -1]
+  const u32 tile_of = query_full + 112;   // [2 stages][row of the sums' tile or -1 for the end, bit tile or -1; above its number which warpgroup alone has kept pairs, 0 for both]
   const u32 place_of = query_full + 128;  // [2 stages][query head, first query], for score functions
 
   if (threadIdx.x == 0) {
@@ -55,7 +56,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
           const u32 stage = loaded & 1, parity = (loaded / 2 & 1) ^ 1;
           const index first_row = head * a.row_stride + index(tile) * queries;
           barrier_wait(query_empty + 8 * stage, parity);
-          store_shared(tile_of + 8 * stage, i32(first_row / queries), bits == none ? -1 : bits + tile);
+          store_shared(tile_of + 8 * stage, i32(first_row / queries), bits == none ? -1 : bits + tile + (r.full < 0 ? -r.full << alone_at : 0));
           if constexpr (!Score::identity) store_shared(place_of + 8 * stage, h, tile * queries);
           barrier_expect(query_full + 8 * stage, shape::query_bytes + shape::row_bytes);
 #pragma unroll 1
@@ -119,17 +120,57 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     for (int i = 0; i < 32; i += 4) add_global(sums + i * 128, dQ[i], dQ[i + 1], dQ[i + 2], dQ[i + 3]);
   };
 
+  // dS^T goes to shared memory as dS, [queries][64 keys] chunks.
+  const auto store_d_scores = [&]() __attribute__((always_inline)) {
+    barrier_wait(d_score_empty + 8 * stage, parity ^ stage ^ 1);
+    const u32 dS_tile = dSs + stage * shape::d_score_bytes;
+    const int n = threadIdx.x % 128 / 32 * 16 + (lane >> 3 & 1) * 8;
+#pragma unroll
+    for (int j = 0; j < queries / 8; j += 2) {
+      const int m = (j + (lane >> 4)) * 8 + (lane & 7);
+      store_transposed(dS_tile + part * query_chunk + m * 128 + ((n * 2) ^ ((m & 7) << 4)), dS + 2 * j);
+    }
+    copies_follow();
+    warpgroup_sync(2 + part);
+    if (first_thread) barrier_arrive(d_score_full + 8 * stage);
+  };
+  const auto next_tile = [&]() __attribute__((always_inline)) {
+    stage ^= 1;
+    if (stage == 0) parity ^= 1;
+    if (shape::d_out_stages == 2) d_out_stage = stage;
+    if (shape::d_out_stages == 1 || stage == 0) d_out_parity ^= 1;
+  };
+
   for (;;) {
     barrier_wait(query_full + 8 * stage, parity);
     const int2 work = load_shared(tile_of + 8 * stage);
-    const i32 sums_tile = work.x, bit_tile = work.y;
+    const i32 sums_tile = work.x, alone = work.y < 0 ? 0 : work.y >> alone_at, bit_tile = work.y < 0 ? -1 : work.y & ((1 << alone_at) - 1);
     if (sums_tile < 0) break;
+    if (alone != 0 && alone != part + 1) {  // no kept pair of this warpgroup's keys
+      barrier_wait(d_out_full + 8 * d_out_stage, d_out_parity);
+      if (first_thread) barrier_arrive(d_out_empty + 8 * d_out_stage), barrier_arrive(query_empty + 8 * stage);
+      if constexpr (fused) {
+        float dQ[32];
+#pragma unroll
+        for (u32& x : dS) x = 0;
+        store_d_scores();
+        barrier_wait(d_score_full + 8 * (stage ^ 1), parity);
+        multiply_dQ(dQ, stage ^ 1);
+        products_wait<0>();
+        pin(dQ);
+        if (first_thread) barrier_arrive(d_score_empty + 8 * (stage ^ 1));
+        add_dQ(dQ);
+        sums_before = sums_tile;
+      }
+      next_tile();
+      continue;
+    }
     uint2 bits = {~0u, ~0u};  // long before their use
     if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * 256 + part * 128 + threadIdx.x % 128];
     int2 place = {0, 0};
     if constexpr (!Score::identity) {
       place = load_shared(place_of + 8 * stage);
-      rows.begin(score, at.b, place.x, float(p.scale), first_key + row_low);
+      rows.begin(score, at.b, place.x, float(p.scale), first_key + row_low, first_key + row_low + 8);
     }
     const u32 Q = Qs + stage * shape::query_bytes, dO = dOs + d_out_stage * shape::d_out_bytes;
     const u64 query = operand(Q, 16), d_out = operand(dO, 16), query_rows = operand(Q, query_chunk), d_out_rows = operand(dO, query_chunk);
@@ -230,18 +271,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     }
     float dQ[32];
     if constexpr (fused) {
-      // dS^T goes to shared memory as dS, [queries][64 keys] chunks.
-      barrier_wait(d_score_empty + 8 * stage, parity ^ stage ^ 1);
-      const u32 dS_tile = dSs + stage * shape::d_score_bytes;
-      const int n = threadIdx.x % 128 / 32 * 16 + (lane >> 3 & 1) * 8;
-#pragma unroll
-      for (int j = 0; j < queries / 8; j += 2) {
-        const int m = (j + (lane >> 4)) * 8 + (lane & 7);
-        store_transposed(dS_tile + part * query_chunk + m * 128 + ((n * 2) ^ ((m & 7) << 4)), dS + 2 * j);
-      }
-      copies_follow();
-      warpgroup_sync(2 + part);
-      if (first_thread) barrier_arrive(d_score_full + 8 * stage);
+      store_d_scores();
       barrier_wait(d_score_full + 8 * (stage ^ 1), parity);
       multiply_dQ(dQ, stage ^ 1);
     }
@@ -274,10 +304,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     pin(dV);
     pin(dK);
     if (first_thread) barrier_arrive(query_empty + 8 * stage);
-    stage ^= 1;
-    if (stage == 0) parity ^= 1;
-    if (shape::d_out_stages == 2) d_out_stage = stage;
-    if (shape::d_out_stages == 1 || stage == 0) d_out_parity ^= 1;
+    next_tile();
   }
   if constexpr (fused) {
     float dQ[32];
@@ -288,9 +315,13 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     add_dQ(dQ);
     block_sync(1, 256);  // dQ has read all rows of K; other products of a warpgroup read only its own rows
   }
-  if constexpr (gives_keys) store_warpgroup_rows<T, D>(dK, float(p.scale), Ks + part * 64 * 128, key_chunk, 2 + part, p.dK, head_data<T>(p.dK, at.b, at.h), first_key, p.keys, p.head_dim);
-  if constexpr (gives_values)
-    store_warpgroup_rows<T, Dv>(dV, 1.0f, (gives_keys ? Vs : Ks) + part * 64 * 128, key_chunk, 2 + part, p.dV, head_data<T>(p.dV, at.b, at.h), first_key, p.keys, p.value_dim);
+  const auto key_row = [&](const attention_tensor& t, int row) __attribute__((always_inline)) -> T* {
+    return first_key + row < p.keys ? head_data<T>(t, at.b, at.h) + (first_key + row) * t.row_stride : nullptr;
+  };
+  const auto row_of_dK = [&](int row) __attribute__((always_inline)) { return key_row(p.dK, row); };
+  const auto row_of_dV = [&](int row) __attribute__((always_inline)) { return key_row(p.dV, row); };
+  if constexpr (gives_keys) store_warpgroup_rows<T, D>(dK, float(p.scale), Ks + part * 64 * 128, key_chunk, 2 + part, p.dK, row_of_dK, p.head_dim);
+  if constexpr (gives_values) store_warpgroup_rows<T, Dv>(dV, 1.0f, (gives_keys ? Vs : Ks) + part * 64 * 128, key_chunk, 2 + part, p.dV, row_of_dV, p.value_dim);
 }
 
 }  // namespace samite

@@ -13,7 +13,8 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   extern __shared__ uint4 shared[];
   const u32 Qs = (shared_address(shared) + 1023) & ~1023u, dOs = Qs + rows * D * 2, Ks = dOs + rows * Dv * 2, Vs = Ks + 2 * key_bytes;
   const u32 key_full = Vs + value_stages * value_bytes, key_empty = key_full + 16, value_full = key_full + 32, value_empty = key_full + 48, queries_full = key_full + 64;
-  const u32 tile_of = key_full + 80;  // [2 stages][key tile or -1 for the end, bit tile or -1]
+  const u32 tile_of = key_full + 80;  // [2 stages][key tile, -1 for the end or, narrow, -2 - the number of its columns; bit tile or -1]
+  constexpr bool narrows = Score::identity && keys == 128;
 
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < 16; i += 8) barrier_init(key_full + i, 1), barrier_init(value_full + i, 1), barrier_init(key_empty + i, 2), barrier_init(value_empty + i, 2);
@@ -23,18 +24,20 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   }
   __syncthreads();
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-  const sm90_block at(a, i32(p.heads), i32((p.queries + rows - 1) / rows), 1);
+  const row_packing packing(a.lists);
+  const i32 pack = packing.pack, tokens = rows / pack;
+  const sm90_block at(a, i32(p.heads) / pack, i32((p.queries + tokens - 1) / tokens), 1);
 
   if (group == 0) {
     give_registers<loader_registers>();
     if (threadIdx.x != 0) return;
-    barrier_expect(queries_full, rows * (D + Dv) * 2);
+    barrier_expect(queries_full, tokens * pack * (D + Dv) * 2);
 #pragma unroll 1
-    for (int c = 0; c < D / 64; ++c) copy_box(Qs + c * query_chunk, a.Q, queries_full, c * 64, at.tile * rows, at.h, at.b);
+    for (int c = 0; c < D / 64; ++c) copy_packed_box(Qs + c * query_chunk, a.Q, queries_full, c * 64, at.tile * tokens, at.h, at.b);
 #pragma unroll 1
-    for (int c = 0; c < Dv / 64; ++c) copy_box(dOs + c * query_chunk, a.d_out, queries_full, c * 64, at.tile * rows, at.h, at.b);
+    for (int c = 0; c < Dv / 64; ++c) copy_packed_box(dOs + c * query_chunk, a.d_out, queries_full, c * 64, at.tile * tokens, at.h, at.b);
     const i64* begin = a.lists.begin + at.b * a.lists.batch_lists + at.h * a.lists.head_lists + at.tile;
-    const i32 g = at.h / i32(p.heads / p.key_heads);
+    const i32 g = at.h * pack / i32(p.heads / p.key_heads);
     u32 loaded = 0;
 #pragma unroll 1
     for (i32 run = i32(begin[0]), end = i32(begin[1]); run < end; ++run) {
@@ -44,15 +47,17 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       for (i32 tile = r.first; tile < r.last; ++tile, ++loaded) {
         const u32 stage = loaded & 1, parity = (loaded / 2 & 1) ^ 1;
         barrier_wait(key_empty + 8 * stage, parity);
-        store_shared(tile_of + 8 * stage, tile, bits == none ? -1 : bits + tile);
-        barrier_expect(key_full + 8 * stage, key_bytes);
+        const bool narrow = narrows && r.full < 0;
+        const i32 first_key = tile * keys + (narrow ? (-1 - r.full) * sm90_narrow : 0);
+        store_shared(tile_of + 8 * stage, narrow ? -2 - first_key / sm90_narrow : tile, bits == none ? -1 : bits + tile);
+        barrier_expect(key_full + 8 * stage, narrow ? sm90_narrow * D * 2 : key_bytes);
 #pragma unroll 1
-        for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * key_bytes + c * key_chunk, a.K, key_full + 8 * stage, c * 64, tile * keys, g, at.b);
+        for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * key_bytes + c * key_chunk, narrow ? a.narrow_K : a.K, key_full + 8 * stage, c * 64, first_key, g, at.b);
         const u32 value_stage = value_stages == 2 ? stage : 0;
         barrier_wait(value_empty + 8 * value_stage, value_stages == 2 ? parity : (loaded & 1) ^ 1);
-        barrier_expect(value_full + 8 * value_stage, value_bytes);
+        barrier_expect(value_full + 8 * value_stage, narrow ? sm90_narrow * Dv * 2 : value_bytes);
 #pragma unroll 1
-        for (int c = 0; c < Dv / 64; ++c) copy_box(Vs + value_stage * value_bytes + c * key_chunk, a.V, value_full + 8 * value_stage, c * 64, tile * keys, g, at.b);
+        for (int c = 0; c < Dv / 64; ++c) copy_box(Vs + value_stage * value_bytes + c * key_chunk, narrow ? a.narrow_V : a.V, value_full + 8 * value_stage, c * 64, first_key, g, at.b);
       }
     }
     const u32 stage = loaded & 1;
@@ -66,11 +71,17 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   const int part = group - 1, lane = threadIdx.x % 32, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
   const bool first_thread = threadIdx.x % 128 == 0;
   const float scale = float(p.scale) * log2_e;
-  const i32 tail = i32(p.keys % keys), last_tile = i32((p.keys - 1) / keys), first_query = at.tile * rows + part * 64;
-  const index first_row = (at.b * p.heads + at.h) * a.row_stride + first_query + row_low;
+  const i32 tail = i32(p.keys % keys), last_tile = i32((p.keys - 1) / keys), first_token = at.tile * tokens;
   float lse[2], delta[2];
+  bool outside[2];  // rows that are no query
 #pragma unroll
-  for (int r = 0; r < 2; ++r) lse[r] = static_cast<const float*>(p.row_lse)[first_row + 8 * r], delta[r] = static_cast<const float*>(p.row_delta)[first_row + 8 * r];
+  for (int r = 0; r < 2; ++r) {
+    const int row = part * 64 + row_low + 8 * r;
+    const i32 token = packing.token(row);
+    const index from = (at.b * p.heads + at.h * pack + packing.head(row)) * a.row_stride + first_token + token;
+    outside[r] = token >= tokens || first_token + token >= p.queries;
+    lse[r] = outside[r] ? infinity() : static_cast<const float*>(p.row_lse)[from], delta[r] = outside[r] ? 0.0f : static_cast<const float*>(p.row_delta)[from];
+  }
   const u64 query = operand(Qs + part * 64 * 128, 16), d_out = operand(dOs + part * 64 * 128, 16);
   float dQ[D / 2], s[columns], ds[columns];
   u32 dS[columns / 2];
@@ -79,17 +90,63 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   for (int i = 0; i < D / 2; ++i) dQ[i] = 0;
   scored_rows<Score> pair_rows;
   float held[Score::held + 1] = {};  // sums of captured elements' gradients that all pairs of a head share
-  if constexpr (!Score::identity) pair_rows.begin(score, at.b, at.h, float(p.scale), first_query + row_low);
+  if constexpr (!Score::identity) {
+    const int row = part * 64 + row_low;  // and the one 8 below it: of one head, since 8 is a multiple of pack here
+    pair_rows.begin(score, at.b, at.h * pack + packing.head(row), float(p.scale), first_token + packing.token(row), first_token + packing.token(row + 8));
+  }
   barrier_wait(queries_full, 0);
+  const auto next_tile = [&]() __attribute__((always_inline)) {
+    stage ^= 1;
+    if (stage == 0) parity ^= 1;
+    if (value_stages == 2) value_stage = stage;
+    if (value_stages == 1 || stage == 0) value_parity ^= 1;
+  };
 
   for (;;) {
     barrier_wait(key_full + 8 * stage, parity);
     const int2 work = load_shared(tile_of + 8 * stage);
     const i32 key_tile = work.x, bit_tile = work.y;
-    if (key_tile < 0) break;
+    if (key_tile == -1) break;
     uint2 bits = {~0u, ~0u};  // long before their use
     if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * 256 + part * 128 + threadIdx.x % 128];
     const u64 key = operand(Ks + stage * key_bytes, 16), value = operand(Vs + value_stage * value_bytes, 16), key_rows = operand(Ks + stage * key_bytes, key_chunk);
+    if (narrows && key_tile < 0) {
+      constexpr int few = sm90_narrow / 2;
+      float x[few], dx[few];
+      u32 dX[few / 2];
+      pin(x);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < D / 16; ++k) warpgroup_product<T, sm90_narrow>::product(x, query + (k / 4 * query_chunk + k % 4 * 32) / 16, key + (k / 4 * key_chunk + k % 4 * 32) / 16, k != 0);
+      products_commit();
+      barrier_wait(value_full + 8 * value_stage, value_parity);
+      pin(dx);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < Dv / 16; ++k) warpgroup_product<T, sm90_narrow>::product(dx, d_out + (k / 4 * query_chunk + k % 4 * 32) / 16, value + (k / 4 * key_chunk + k % 4 * 32) / 16, k != 0);
+      products_commit();
+      products_wait<0>();
+      pin(x);
+      pin(dx);
+      if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+      narrow_bits(bits, -2 - key_tile, i32(p.keys), keys);
+      hide_pairs(x, bits);
+#pragma unroll
+      for (int i = 0; i < few; i += 2) {
+        const int r = i % 4 / 2;
+        dX[i / 2] = storage<T>::pair(power_of_2(x[i] * scale - lse[r]) * (dx[i] - delta[r]), power_of_2(x[i + 1] * scale - lse[r]) * (dx[i + 1] - delta[r]));
+      }
+      pin(dQ);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < sm90_narrow / 16; ++k) warpgroup_product<T, D>::product_columns(dQ, dX + 4 * k, key_rows + k * 2048 / 16);
+      products_commit();
+      products_wait<0>();
+      pin(dQ);
+      if (first_thread) barrier_arrive(key_empty + 8 * stage);
+      next_tile();
+      continue;
+    }
     pin(s);
     products_begin();
 #pragma unroll
@@ -119,10 +176,10 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
 #pragma unroll
       for (int i = 0; i < columns; i += 2) dS[i / 2] = storage<T>::pair(s[i] * (ds[i] - delta[i % 4 / 2]), s[i + 1] * (ds[i + 1] - delta[i % 4 / 2]));
     } else {
-      const bool cut = tail != 0 && key_tile == last_tile, ragged = first_query + 64 > p.queries, hides = bit_tile >= 0 || cut || ragged;
+      const bool cut = tail != 0 && key_tile == last_tile, hides = bit_tile >= 0 || cut || outside[0] || outside[1];
       if (cut) bits.x &= columns_below(tail), bits.y &= columns_below(tail);
-      if (first_query + row_low >= p.queries) bits.x = 0;
-      if (first_query + row_low + 8 >= p.queries) bits.y = 0;
+      if (outside[0]) bits.x = 0;
+      if (outside[1]) bits.y = 0;
       const float unit = score.unit_of(pair_rows.head);
       constexpr bool together = Score::keeps_score;  // as in attention_sm90_keys.cuh
       if constexpr (!together) {
@@ -160,13 +217,15 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
     products_wait<0>();
     pin(dQ);
     if (first_thread) barrier_arrive(key_empty + 8 * stage);
-    stage ^= 1;
-    if (stage == 0) parity ^= 1;
-    if (value_stages == 2) value_stage = stage;
-    if (value_stages == 1 || stage == 0) value_parity ^= 1;
+    next_tile();
   }
   if constexpr (Score::held > 0) add_held_sums(score, at.b, at.h, held);
-  store_warpgroup_rows<T, D>(dQ, float(p.scale), Qs + part * 64 * 128, query_chunk, 2 + part, p.dQ, head_data<T>(p.dQ, at.b, at.h), first_query, p.queries, p.head_dim);
+  const auto row_of = [&](int row) __attribute__((always_inline)) -> T* {
+    const i32 token = packing.token(part * 64 + row);
+    if (token >= tokens || first_token + token >= p.queries) return nullptr;
+    return head_data<T>(p.dQ, at.b, at.h * pack + packing.head(part * 64 + row)) + (first_token + token) * p.dQ.row_stride;
+  };
+  store_warpgroup_rows<T, D>(dQ, float(p.scale), Qs + part * 64 * 128, query_chunk, 2 + part, p.dQ, row_of, p.head_dim);
 }
 
 }  // namespace samite

@@ -44,6 +44,11 @@ __device__ inline float2 load_shared_pair(u32 address) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
   return x;
 }
+// Four 8x8 blocks of 16-bit elements: lane 8 i + j has the address of row j of block i, x[i] this lane's two elements of block i: row lane / 4, columns lane % 4 * 2 and
+// the next.
+__device__ inline void store_blocks(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
 // Four 8x8 blocks of 16-bit elements, transposed: lane 8 i + j has the address of row j of block i, x[i] this lane's two elements of block i.
 __device__ inline void store_transposed(u32 address, const u32* x) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
@@ -61,6 +66,22 @@ __device__ inline void copy_box(u32 to, const tensor_map& map, u32 barrier, i32 
                "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
                : "memory");
 }
+
+// The same of a map whose rows have one more axis, taken whole: heads of a group beside one another in each token's place.
+__device__ inline void copy_packed_box(u32 to, const tensor_map& map, u32 barrier, i32 column, i32 row, i32 head, i32 batch) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %7, %4, %5, %6}], [%2];" ::"r"(to), "l"(&map),
+               "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(0)
+               : "memory");
+}
+
+// The way back, which clips what is outside of the map. One thread, after copies_follow of those that wrote the box; it waits until a box has been read.
+__device__ inline void store_packed_box(const tensor_map& map, u32 from, i32 column, i32 row, i32 head, i32 batch) {
+  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %6, %3, %4, %5}], [%1];" ::"l"(&map), "r"(from), "r"(column), "r"(row), "r"(head),
+               "r"(batch), "r"(0)
+               : "memory");
+}
+__device__ inline void boxes_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ inline void boxes_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 
 // `bytes` at a multiple of 16 bytes, as many as 16 divides. One thread.
 __device__ inline void copy_bytes(u32 to, const void* from, u32 bytes, u32 barrier) {
@@ -101,11 +122,13 @@ __device__ inline u64 operand(u32 tile, u32 lead) {
 template <class T, int N> struct warpgroup_product;
 
 // Registers by number, and the accumulators that they are.
+#define SAMITE_REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define SAMITE_REGISTERS_32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define SAMITE_REGISTERS_64 SAMITE_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define SAMITE_REGISTERS_96 SAMITE_REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define SAMITE_REGISTERS_128 SAMITE_REGISTERS_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define SAMITE_SUMS_8(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
+#define SAMITE_SUMS_16 SAMITE_SUMS_8(0), SAMITE_SUMS_8(8)
 #define SAMITE_SUMS_32 SAMITE_SUMS_8(0), SAMITE_SUMS_8(8), SAMITE_SUMS_8(16), SAMITE_SUMS_8(24)
 #define SAMITE_SUMS_64 SAMITE_SUMS_32, SAMITE_SUMS_8(32), SAMITE_SUMS_8(40), SAMITE_SUMS_8(48), SAMITE_SUMS_8(56)
 #define SAMITE_SUMS_96 SAMITE_SUMS_64, SAMITE_SUMS_8(64), SAMITE_SUMS_8(72), SAMITE_SUMS_8(80), SAMITE_SUMS_8(88)
@@ -134,6 +157,9 @@ template <class T, int N> struct warpgroup_product;
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                    \
   }
 #define SAMITE_PRODUCTS(T)                                                                                        \
+  template <> struct warpgroup_product<T, 32> {                                                                   \
+    SAMITE_PRODUCT(T, 32, 16, "%16", "%17", "%18")                                                                \
+  };                                                                                                              \
   template <> struct warpgroup_product<T, 64> {                                                                   \
     SAMITE_PRODUCT(T, 64, 32, "%32", "%33", "%34")                                                                \
     SAMITE_PRODUCT_BY_COLUMNS(T, 64, 32, "%32", "%33", "%34")                                                     \

@@ -64,9 +64,9 @@ __device__ inline i32 as_new(i32 x) {
 template <class Score> struct scored_rows {
   typename Score::of_head head;
   typename Score::of_row row[2];
-  __device__ inline void begin(const Score& score, i32 b, i32 h, float scale, i32 first_row) {
+  __device__ inline void begin(const Score& score, i32 b, i32 h, float scale, i32 first_row, i32 second_row) {
     head = score.head_of(b, h, scale);
-    row[0] = score.row_of(head, first_row), row[1] = score.row_of(head, first_row + 8);
+    row[0] = score.row_of(head, first_row), row[1] = score.row_of(head, second_row);
   }
 };
 template <> struct scored_rows<no_score> {};

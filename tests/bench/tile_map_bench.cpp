@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include <samite/mask.hpp>
+#include <samite/run/attention_packing.hpp>
 #include <samite/run/device_tile_map.hpp>
 
 namespace {
@@ -74,10 +75,14 @@ void row(const char* name, const any_mask& mask, index_t Q, index_t K) {
     tile_map m(mask, sizes);
     m.build_columns();
   });
+  // As the kernels for sm_90a walk them: rows of four heads packed, narrow tiles found; and by keys, with their halves.
+  const timing packed = time_of([&] { detail::packed_tiles::by_queries(mask, sizes, 4, true); }), by_keys = time_of([&] {
+    detail::packed_tiles::by_keys(mask, {.Q = Q, .K = K, .tile_q = 64});
+  });
   const char *date = std::getenv("BENCH_DATE"), *commit = std::getenv("BENCH_COMMIT");
-  std::printf("{\"bench\":\"tile_map\",\"case\":\"%s, %lld x %lld\",\"pass\":\"rows\",\"regime\":\"one CPU core\",\"ms\":%.4f,\"median_ms\":%.4f,\"with_columns_ms\":%.4f,"
+  std::printf("{\"bench\":\"tile_map\",\"case\":\"%s, %lld x %lld\",\"pass\":\"rows\",\"regime\":\"one CPU core\",\"ms\":%.4f,\"median_ms\":%.4f,\"with_columns_ms\":%.4f,\"packed_ms\":%.4f,\"by_keys_ms\":%.4f,"
               "\"bytes\":%zu,\"full\":%lld,\"undecided\":%lld,\"date\":\"%s\",\"command\":\"tile_map_bench\",\"commit\":\"%s\"}\n",
-              name, static_cast<long long>(Q), static_cast<long long>(K), rows.best_ms, rows.median_ms, both.best_ms, map.bytes(), static_cast<long long>(map.counts().full),
+              name, static_cast<long long>(Q), static_cast<long long>(K), rows.best_ms, rows.median_ms, both.best_ms, packed.best_ms, by_keys.best_ms, map.bytes(), static_cast<long long>(map.counts().full),
               static_cast<long long>(map.counts().undecided), date ? date : "", commit ? commit : "");
   std::fflush(stdout);
   if (cuda_available()) device_row(name, mask, sizes);

@@ -33,7 +33,8 @@ struct sizes {
 };
 
 /// Reads the lists as a kernel does and compares each with what the mask says of every pair. Empty if they are right.
-std::string compare_lists(const any_mask& mask, const detail::device_tile_maps::bit_lists& found, const sizes& s, bool by_keys) {
+std::string compare_lists(const any_mask& mask, const detail::device_tile_maps::bit_lists& found, sizes s, bool by_keys) {
+  s.tile_q /= found.pack;
   const auto keeps = [&](index_t b, index_t h, index_t q, index_t kv) { return naive_value(mask.program(), mask.program().roots[0], {b, h, q, kv}) != 0; };
   const auto pairs_of = [&](index_t b, index_t h, index_t i, index_t j) {
     std::vector<bool> kept;
@@ -56,19 +57,26 @@ std::string compare_lists(const any_mask& mask, const detail::device_tile_maps::
     for (index_t h = 0; h < s.H; ++h) {
       std::vector<index_t> lengths, order;
       for (index_t list = 0; list < lists; ++list) {
-        const index_t at = b * found.lists.batch_lists + h * found.lists.head_lists + list;
+        const index_t at = b * found.lists.batch_lists + h / found.pack * found.lists.head_lists + list;
         std::vector<int> kinds(std::size_t(others), 0);  // 0 empty, 1 full, 2 undecided
         index_t last = -1;
         for (std::int64_t r = begin[at]; r < begin[at + 1]; ++r)
           for (std::int32_t t = runs[r].first; t < runs[r].last; ++t) {
-            if (t <= last || t >= others) return concat_text("tile ", t, " follows ", last);
-            last = t;
-            kinds[std::size_t(t)] = runs[r].full ? 1 : 2;
-            if ((runs[r].bits < 0) != (runs[r].full != 0)) return "bits and kind of a run don't go together";
-            if (runs[r].full) continue;
+            const bool is_full = runs[r].full == 1, is_narrow = !by_keys && runs[r].full < 0;
+            if (kinds[std::size_t(t)] != 0 || t >= others || (!is_narrow && t <= last)) return concat_text("tile ", t, " follows ", last);
+            if (is_narrow && (r != begin[at] || runs[r].last != t + 1)) return concat_text("tile ", t, " is narrow and not the first");
+            if (!is_narrow) last = t;
+            kinds[std::size_t(t)] = is_full ? 1 : 2;
+            if ((runs[r].bits < 0) != is_full) return "bits and kind of a run don't go together";
+            if (is_full) continue;
             const detail::device_undecided_tile& stored = undecided[runs[r].bits + (t - runs[r].first)];
             const index_t i = by_keys ? t : list, j = by_keys ? list : t;
             const std::vector<bool>&theirs = pairs(stored.b, stored.h, stored.query_tile, stored.key_tile), &ours = pairs(b, h, i, j);
+            if (runs[r].full < 0) {  // the only columns, or keys, with kept pairs
+              const index_t width = by_keys ? s.tile_k / 2 : detail::narrow_columns, only = (-1 - runs[r].full) * width;
+              for (std::size_t p = 0; p < ours.size(); ++p)
+                if (ours[p] && (index_t(p) % s.tile_k < only || index_t(p) % s.tile_k >= only + width)) return concat_text("tile ", i, ", ", j, " keeps pairs beside columns ", only, " to ", only + width - 1);
+            }
             bool equal = true;  // past the end the kernels don't look at bits
             for (std::size_t p = 0; p < ours.size(); ++p) equal = equal && (theirs[p] == ours[p] || !inside(i, j, p));
             if (!equal)
@@ -123,6 +131,7 @@ TEST_CASE("helper: compares the lists of many masks on the driver without a devi
   const table_ref documents = table(ids), anchors = table(std::vector<index_t>{3, 40, 41, 90, 150, 151});
   const std::vector<any_mask> masks{any_mask(), any_mask(causal()), any_mask(causal() && window(50)), any_mask(kv <= q && documents[q] == documents[kv]), any_mask((q * 7 + kv * 3 + h) % 5 != 0),
                                     any_mask(kv < 30 * (b + 1) && q % 9 != 4), any_mask(q == 299), dflash_mask({.context_length = 170, .block_size = 16, .anchors = anchors})};
+  int packed_lists = 0;
   for (const any_mask& mask : masks) {
     INFO("mask ", mask.label());
     detail::device_tile_maps maps;
@@ -132,14 +141,20 @@ TEST_CASE("helper: compares the lists of many masks on the driver without a devi
         const sizes wide{1, 2, 300, 300, tile_q, tile_k};
         for (const sizes& at : {s, &mask == &masks.back() ? s : wide}) {
           detail::step_snapshot step;
-          const auto found = maps.get_bits(stream, mask.shared_program(), step, at.B, at.H, at.Q, at.K, at.tile_q, at.tile_k, by_keys);
+          const auto found = maps.get_bits(stream, mask.shared_program(), step, at.B, at.H, at.Q, at.K, {.queries = at.tile_q, .keys = at.tile_k, .by_keys = by_keys});
           CHECK(compare_lists(mask, found, at, by_keys) == "");
-          const auto again = maps.get_bits(stream, mask.shared_program(), step, at.B, at.H, at.Q, at.K, at.tile_q, at.tile_k, by_keys);
+          if (!by_keys && tile_k == 128) {
+            const auto packed = maps.get_bits(stream, mask.shared_program(), step, at.B, at.H, at.Q, at.K, {.queries = at.tile_q, .keys = at.tile_k, .most_pack = detail::heads_to_pack(mask.program(), 2, false), .narrows = true});
+            CHECK(compare_lists(mask, packed, at, false) == "");
+            packed_lists += packed.pack == 2;
+          }
+          const auto again = maps.get_bits(stream, mask.shared_program(), step, at.B, at.H, at.Q, at.K, {.queries = at.tile_q, .keys = at.tile_k, .by_keys = by_keys});
           CHECK(again.fresh == 0);
           CHECK(again.lists.runs == found.lists.runs);
         }
       }
   }
+  CHECK(packed_lists > 8);
 }
 
 TEST_CASE("lists by queries and by keys hold every kept pair, equal bits stand for equal tiles, and the longest list comes first") {

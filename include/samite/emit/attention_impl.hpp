@@ -152,7 +152,7 @@ SAMITE_IMPL attention_launch attention_sm90_launch(const attention_kernel_option
   const index_t D = detail::padded_sm90(o.head_dim), Dv = detail::padded_sm90(o.value_dim), keys = attention_sm90_keys(o);
   const bool is_full = o.score != nullptr && score_tiles_fill_registers(*o.score, o.type == dtype::bf16);
   const index_t widest = std::max(D, Dv), rows = widest > 64 || is_full ? 128 : 192, buffers = widest > 128 ? 1 : 2;
-  const index_t bytes = 1024 + buffers * rows * widest * 2 + 2 * keys * (D + Dv) * 2 + 256;
+  const index_t bytes = 1024 + buffers * rows * widest * 2 + 2 * keys * (D + Dv) * 2 + 256 + 2 * (32 + 16 * 16);
   return {"attention_forward_sm90_" + detail::sm90_suffix(o), unsigned(128 + 2 * rows), unsigned(bytes), rows};
 }
 
@@ -213,8 +213,8 @@ SAMITE_IMPL kernel_text emit_attention_sm90_gradient(const attention_kernel_opti
 SAMITE_IMPL kernel_text emit_attention_bits(const program& mask, index_t rows, index_t columns, bool transposed) {
   std::string out = "// bit tiles of a mask:\n" + detail::pair_comment(mask);
   out += concat_text("//   keep = %", mask.roots[0], "\n#include \"attention_bits.cuh\"\n\nnamespace samite {\n\n", detail::mask_text(&mask));
-  out += concat_text("extern \"C\" __global__ void __launch_bounds__(", 2 * rows, ") attention_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys,\n"
-                     "    const __grid_constant__ keep_mask mask) {\n  fill_bits<", rows, ", ", columns, transposed ? ", true>" : ", false>", "(tiles, bits, queries, keys, mask);\n}\n\n");
+  out += concat_text("extern \"C\" __global__ void __launch_bounds__(", 2 * rows, ") attention_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, int pack,\n"
+                     "    const __grid_constant__ keep_mask mask) {\n  fill_bits<", rows, ", ", columns, transposed ? ", true>" : ", false>", "(tiles, bits, queries, keys, pack, mask);\n}\n\n");
   return {"attention_bits", out + "}  // namespace samite\n"};
 }
 

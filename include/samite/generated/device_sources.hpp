@@ -34,7 +34,8 @@ struct attention_tensor {
 
 struct tile_run {
   i32 first, last;  // tiles first to last - 1
-  i32 full;
+  i32 full;         // 1; 0: undecided. In lists for sm_90a also -1 - p: one undecided tile, whose kept pairs are in its columns 32 p to 32 p + 31; it comes first. In
+                    // those by keys: undecided, kept pairs only with the first (-1) or the last 64 keys (-2)
   i32 bits;         // bit tile of the first one, the others follow; -1 if full
 };
 
@@ -196,8 +197,9 @@ struct undecided_tile {
 
 // The bits of one undecided tile by a block of 2 * Rows threads, at least Columns; a thread's are those of its accumulators in
 // attention_sm90.cuh, whose rows are queries, or ByKeys in the dK, dV kernel of attention_sm90_gradient.cuh, whose rows are keys. What the
-// mask makes of a column alone is computed once for the tile. All threads of the block.
-template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline uint2 bits_of_tile(const undecided_tile& t, index queries, index keys, const Mask& mask) {
+// mask makes of a column alone is computed once for the tile. Where rows are queries, each stands there for `pack` query heads; a tile has as many as
+// fit whole. All threads of the block.
+template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline uint2 bits_of_tile(const undecided_tile& t, index queries, index keys, const Mask& mask, int pack = 1) {
   static_assert(2 * Rows >= Columns, "a thread a column");
   const auto head = mask.head(t.b, t.h);
   // The mask's parts for a row and a column of the accumulators.
@@ -211,11 +213,12 @@ template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline uint
   };
   __shared__ decltype(column_part(0)) columns[Columns];
   const int lane = threadIdx.x % 32;
-  const index row = index(ByKeys ? t.key_tile : t.query_tile) * Rows + threadIdx.x / 32 * 16 + lane / 4, first = index(ByKeys ? t.query_tile : t.key_tile) * Columns;
+  const int local = threadIdx.x / 32 * 16 + lane / 4, tokens = Rows / pack;
+  const index start = index(ByKeys ? t.key_tile : t.query_tile) * tokens, row = start + local / pack, row_below = start + (local + 8) / pack, first = index(ByKeys ? t.query_tile : t.key_tile) * Columns;
   const index row_end = ByKeys ? keys : queries, column_end = ByKeys ? queries : keys;
   __syncthreads();  // the tile before has been read
   if (threadIdx.x < Columns) columns[threadIdx.x] = column_part(first + threadIdx.x);
-  const auto upper = row_part(row), lower = row_part(row + 8);
+  const auto upper = row_part(row), lower = row_part(row_below);
   const auto keeps = [&](index r, index c, const decltype(row_part(0))& of_row, const decltype(column_part(0))& of_column) {
     if constexpr (ByKeys) return mask.keep(t.b, t.h, c, r, head, of_column, of_row);
     else return mask.keep(t.b, t.h, r, c, head, of_row, of_column);
@@ -228,13 +231,13 @@ template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline uint
     const index c = first + column;
     if (c >= column_end) break;
     if (row < row_end && keeps(row, c, upper, columns[column])) found.x |= 1u << i;
-    if (row + 8 < row_end && keeps(row + 8, c, lower, columns[column])) found.y |= 1u << i;
+    if (row_below < row_end && keeps(row_below, c, lower, columns[column])) found.y |= 1u << i;
   }
   return found;
 }
 
-template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline void fill_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, const Mask& mask) {
-  bits[index(blockIdx.x) * (2 * Rows) + threadIdx.x] = bits_of_tile<Rows, Columns, ByKeys>(tiles[blockIdx.x], queries, keys, mask);
+template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline void fill_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, int pack, const Mask& mask) {
+  bits[index(blockIdx.x) * (2 * Rows) + threadIdx.x] = bits_of_tile<Rows, Columns, ByKeys>(tiles[blockIdx.x], queries, keys, mask, pack);
 }
 
 }  // namespace samite
@@ -1723,18 +1726,19 @@ __device__ inline void attention_key_gradient_real(const attention_parameters& p
     {"attention_sm90.cuh",
      R"cuh(// attention_sm90.cuh: forward attention of bf16 and f16 tensors on sm_90a: wgmma, TMA, one warp that loads, warpgroups that compute.
 //
-// A block works on items of 128 (heads up to 64 channels: 192) queries of one head, fetched from a counter until none is left. Its first
-// warpgroup loads: an item's Q into one of two buffers, then tiles of keys and values through two stages each, on into the next item
-// without a pause. The others own 64 queries each: while the tensor cores multiply P V of one tile and Q K^T of the next, the softmax
-// of the tile between runs. Which tiles are visited, and which of their pairs are kept, is data: lists of runs, and for undecided
-// tiles one bit a pair in the order of the accumulators ("bit tiles"), which attention_bits fills once for a mask. The kernel does not
-// depend on the mask. A score function is compiled into it and works on the accumulators (score_tile.cuh).
+// A block works on items of 128 (heads up to 64 channels: 192) rows, fetched from a counter until none is left. Rows are the queries of one head,
+// or, packed, those of `pack` heads that share their keys: row r is token r / pack of head r % pack. So an item spans fewer tokens, and a sparse mask has
+// it visit fewer tiles. The first warpgroup loads. One of its threads fetches the next item and its list while another loads tiles of the one before: an item's Q into
+// one of two buffers, then tiles of keys and values through two stages each, on into the next item without a pause. The others own 64 rows
+// each: while the tensor cores multiply P V of one tile and Q K^T of the next, the softmax of the tile between runs.
+// Which tiles are visited, and which of their pairs are kept, is data: lists of runs, and for undecided tiles one bit a pair in the order of the
+// accumulators ("bit tiles"), which attention_bits fills once for a mask. The kernel does not depend on the mask. A list may begin with a tile whose kept
+// pairs are all in 32 of its columns (a block's own keys, say): only these are loaded and multiplied, in the place of the first tile, whose softmax nothing
+// hides. A score function is compiled into the kernel and works on the accumulators (score_tile.cuh).
 // Dynamic shared memory: sm90_shared_bytes.
 // source  Shah et al. 2024, arXiv:2407.08608, sections 3.1 and 3.2
 #pragma once
-#include "attention.cuh"
-#include "attention_bits.cuh"
-#include "hopper.cuh"
+#include "attention_sm90_tiles.cuh"
 #include "score_tile.cuh"
 
 namespace samite {
@@ -1750,20 +1754,13 @@ template <int D, int Dv, bool Full = false> struct sm90_shape {
   static constexpr int loader_registers = groups == 3 ? 32 : 40, registers = groups == 3 ? 160 : 232;
   static constexpr int query_bytes = rows * widest * 2, key_bytes = keys * D * 2, value_bytes = keys * Dv * 2;
 };
+constexpr int sm90_plan_runs = 16, sm90_plan_bytes = 32 + 16 * sm90_plan_runs;  // of an item that is to be loaded next
 template <int D, int Dv, bool Full = false> constexpr int sm90_shared_bytes =
-    1024 + sm90_shape<D, Dv, Full>::buffers * sm90_shape<D, Dv, Full>::query_bytes + 2 * (sm90_shape<D, Dv, Full>::key_bytes + sm90_shape<D, Dv, Full>::value_bytes) + 256;
+    1024 + sm90_shape<D, Dv, Full>::buffers * sm90_shape<D, Dv, Full>::query_bytes + 2 * (sm90_shape<D, Dv, Full>::key_bytes + sm90_shape<D, Dv, Full>::value_bytes) + 256 + 2 * sm90_plan_bytes;
 
-struct sm90_lists {
-  const tile_run* runs;
-  const i64* begin;               // [lists + 1]
-  index batch_lists, head_lists;  // lists from one batch or head to the next; 0 where they share
-  const uint2* bits;              // [bit tiles][2 * rows threads]: the thread's first and second row
-  index section;                  // heads whose keys and values stay in the L2 together
-  u32* counter;                   // [2]: items fetched, blocks at their end; both 0 between launches
-  const i32* order;               // [lists]: the tiles of a head that lists are for, the longest list first; or null: the last first
-};
 struct sm90_parameters {
-  tensor_map Q, K, V;
+  tensor_map Q, K, V, narrow_K, narrow_V, out;  // Q and out: [batch][heads / pack][tokens][pack][D]; out in boxes of 64 rows
+  index boxes_out;                              // whether out is such a map: else each thread stores what it has
   attention_parameters p;
   sm90_lists lists;
 };
@@ -1773,91 +1770,104 @@ struct sm90_parameters {
 struct item_place {
   i32 b, h, rank;
   __device__ item_place(const sm90_parameters& a, i32 item, i32 tiles) {
-    const i32 all = i32(a.p.heads * a.p.batch), in_section = i32(a.lists.section), section = item / (in_section * tiles), first = section * in_section;
+    const i32 heads_of_batch = i32(a.p.heads) / i32(a.lists.pack), all = heads_of_batch * i32(a.p.batch), in_section = i32(a.lists.section), section = item / (in_section * tiles), first = section * in_section;
     const i32 heads = all - first < in_section ? all - first : in_section, rest = item - first * tiles, head = first + rest % heads;
     rank = rest / heads;
-    h = head % i32(a.p.heads), b = head / i32(a.p.heads);
+    h = head % heads_of_batch, b = head / heads_of_batch;
   }
 };
-
-// Bits of the columns before `limit` among a thread's in a row of a tile.
-__device__ inline u32 columns_below(i32 limit) {
-  const i32 c = limit - i32(threadIdx.x % 4 * 2), count = c <= 0 ? 0 : c / 8 * 2 + (c % 8 < 2 ? c % 8 : 2);
-  return count >= 32 ? ~0u : (1u << count) - 1;
-}
-
-// Whether the pair of accumulator i has its bit.
-__device__ inline bool is_kept(uint2 bits, int i) { return ((i % 4 / 2 == 0 ? bits.x : bits.y) >> (i / 4 * 2 + i % 2) & 1u) != 0; }
-
-// Puts -infinity where a pair's bit is 0: x of the thread's first row, y of its second.
-template <int N> __device__ inline void hide_pairs(float (&scores)[N], uint2 bits) {
-#pragma unroll
-  for (int r = 0; r < 2; ++r)
-#pragma unroll
-    for (int i = 0; i < N / 2; ++i) {
-      float& x = scores[i / 2 * 4 + 2 * r + i % 2];
-      x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
-    }
-}
 
 template <class T, int D, int Dv, class Score = no_score> __device__ inline void attention_forward_sm90(const sm90_parameters& a, const Score& score = {}) {
   using shape = sm90_shape<D, Dv, Score::fills_registers>;
   constexpr int keys = shape::keys, columns = keys / 2, values = Dv / 2;  // accumulators of a thread
   constexpr int query_chunk = shape::rows * 128, key_chunk = keys * 128;
+  constexpr bool narrows = Score::identity && keys == 128;  // else a narrow tile is as any other that hides pairs
   const attention_parameters& p = a.p;
   extern __shared__ uint4 shared[];
   const u32 Qs = (shared_address(shared) + 1023) & ~1023u, Ks = Qs + shape::buffers * shape::query_bytes, Vs = Ks + 2 * shape::key_bytes;
   const u32 query_full = Vs + 2 * shape::value_bytes, query_empty = query_full + 16, key_full = query_full + 32, key_empty = query_full + 48, value_full = query_full + 64, value_empty = query_full + 80;
   const u32 tile_of = query_full + 96;   // [2 stages][key tile, bit tile or -1]
-  const u32 item_of = query_full + 112;  // [2 buffers][item or -1 for the end, its tiles, its query tile, tiles that hide pairs]
-
-  const i32 query_tiles = i32((p.queries + shape::rows - 1) / shape::rows), items = query_tiles * i32(p.heads * p.batch);
+  const u32 item_of = query_full + 112;  // [2 buffers][item or -1 for the end, its tiles, its query tile, tiles that hide pairs; negative if the first is narrow]
+  const u32 plan_full = query_full + 144, plan_read = query_full + 152;
+  const u32 plan_of = query_full + 256;  // [2][item or -1 for the end, query tile, its runs' begin and end, head, batch, tiles, tiles that hide pairs, the first runs]
+  const row_packing packing(a.lists);
+  const i32 pack = packing.pack, tokens = shape::rows / pack, query_tiles = i32((p.queries + tokens - 1) / tokens), items = query_tiles * (i32(p.heads) / pack * i32(p.batch));
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < 16; i += 8) {
       barrier_init(query_full + i, 1), barrier_init(key_full + i, 1), barrier_init(value_full + i, 1);
       barrier_init(query_empty + i, shape::groups), barrier_init(key_empty + i, shape::groups), barrier_init(value_empty + i, shape::groups);
     }
+    barrier_init(plan_full, 1), barrier_init(plan_read, 1);
     barrier_init_visible();
-    prefetch(a.Q), prefetch(a.K), prefetch(a.V);
+    prefetch(a.Q), prefetch(a.K), prefetch(a.V), prefetch(a.out);
+    if (narrows) prefetch(a.narrow_K), prefetch(a.narrow_V);
   }
   __syncthreads();
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
 
   if (group == 0) {
     give_registers<shape::loader_registers>();
+    // The last tile of keys hides what is past the end.
+    const i32 whole = p.keys % keys != 0 ? i32(p.keys / keys) : 0x7fffffff;  // tiles before one that is cut
+    if (threadIdx.x == 32) {
+      // Fetches the next item and its list while the tiles of the one before are loaded: five reads of memory that wait for one another.
+      for (u32 planned = 0;; ++planned) {
+        const u32 plan = plan_of + (planned & 1) * sm90_plan_bytes;
+        if (planned > 0) barrier_wait(plan_read, (planned & 1) ^ 1);
+        const i32 item = i32(atomicAdd(a.lists.counter, 1u));
+        if (item >= items) {
+          store_shared(plan, -1, 0);
+          barrier_arrive(plan_full);
+          break;
+        }
+        const item_place at(a, item, query_tiles);
+        const index list = at.b * a.lists.batch_lists + at.h * a.lists.head_lists;
+        const i32 query_tile = a.lists.order != nullptr ? a.lists.order[list + at.rank] : query_tiles - 1 - at.rank;
+        const i64* begin = a.lists.begin + list + query_tile;
+        const i32 run = i32(begin[0]), end = i32(begin[1]);
+        i32 tiles = 0, hiding = 0;
+#pragma unroll 4
+        for (i32 r = run; r < end; ++r) {
+          const tile_run here = a.lists.runs[r];
+          tiles += here.last - here.first;
+          hiding += here.bits >= 0 ? here.last - here.first : here.last > whole ? 1 : 0;
+          if (r - run < sm90_plan_runs) store_shared(plan + 32 + 16 * (r - run), here.first, here.last), store_shared(plan + 40 + 16 * (r - run), here.full, here.bits);
+        }
+        store_shared(plan, item, query_tile), store_shared(plan + 8, run, end), store_shared(plan + 16, at.h, at.b), store_shared(plan + 24, tiles, hiding);
+        barrier_arrive(plan_full);
+      }
+      // The last block to get here leaves the counters as the next launch wants them: every block has fetched its last item.
+      if (atomicAdd(a.lists.counter + 1, 1u) == gridDim.x - 1) a.lists.counter[0] = 0, a.lists.counter[1] = 0;
+      return;
+    }
     if (threadIdx.x != 0) return;
     u32 loaded = 0, started = 0;  // tiles, items; "empty" passes in the first round
     const auto buffer = [&] { return started % shape::buffers; };
     for (;; ++started) {
-      const i32 item = i32(atomicAdd(a.lists.counter, 1u));
+      const u32 plan = plan_of + (started & 1) * sm90_plan_bytes;
+      barrier_wait(plan_full, started & 1);
+      const int2 head = load_shared(plan), list = load_shared(plan + 8), place = load_shared(plan + 16), counts = load_shared(plan + 24);
       barrier_wait(query_empty + 8 * buffer(), (started / shape::buffers & 1) ^ 1);
-      if (item >= items) break;
-      const item_place at(a, item, query_tiles);
-      const index list = at.b * a.lists.batch_lists + at.h * a.lists.head_lists;
-      const i32 query_tile = a.lists.order != nullptr ? a.lists.order[list + at.rank] : query_tiles - 1 - at.rank;
-      const i64* begin = a.lists.begin + list + query_tile;
-      i32 run = i32(begin[0]);
-      const i32 end = i32(begin[1]);
-      // Tiles that hide pairs come first, so that the loop over the others has no code for hiding. The last tile of keys hides what is past
-      // the end.
-      const i32 whole = p.keys % keys != 0 ? i32(p.keys / keys) : 0x7fffffff;  // tiles before one that is cut
-      i32 tiles = 0, hiding = 0;
+      if (head.x < 0) break;
+      barrier_arrive(plan_read);
+      const i32 query_tile = head.y, run = list.x, end = list.y, tiles = counts.x, hiding = counts.y;
+      const auto run_at = [&](i32 r) {
+        if (r - run >= sm90_plan_runs) return a.lists.runs[r];
+        const int2 tiles_of = load_shared(plan + 32 + 16 * (r - run)), kind = load_shared(plan + 40 + 16 * (r - run));
+        return tile_run{tiles_of.x, tiles_of.y, kind.x, kind.y};
+      };
+      const bool starts_narrow = narrows && tiles > 0 && run_at(run).full < 0;
+      store_shared(item_of + 16 * buffer(), head.x, tiles), store_shared(item_of + 16 * buffer() + 8, query_tile, starts_narrow ? -hiding : hiding);
+      barrier_expect(query_full + 8 * buffer(), tokens * pack * D * 2);
 #pragma unroll 1
-      for (i32 r = run; r < end; ++r) {
-        const tile_run here = a.lists.runs[r];
-        tiles += here.last - here.first;
-        hiding += here.bits >= 0 ? here.last - here.first : here.last > whole ? 1 : 0;
-      }
-      store_shared(item_of + 16 * buffer(), item, tiles), store_shared(item_of + 16 * buffer() + 8, query_tile, hiding);
-      barrier_expect(query_full + 8 * buffer(), shape::rows * D * 2);
-#pragma unroll 1
-      for (int c = 0; c < D / 64; ++c) copy_box(Qs + buffer() * shape::query_bytes + c * query_chunk, a.Q, query_full + 8 * buffer(), c * 64, query_tile * shape::rows, at.h, at.b);
-      const i32 g = at.h / i32(p.heads / p.key_heads);
+      for (int c = 0; c < D / 64; ++c) copy_packed_box(Qs + buffer() * shape::query_bytes + c * query_chunk, a.Q, query_full + 8 * buffer(), c * 64, query_tile * tokens, place.x, place.y);
+      const i32 g = place.x * pack / i32(p.heads / p.key_heads);
+      // Tiles that hide pairs come first, so that the loop over the others has no code for hiding.
 #pragma unroll 1
       for (int pass = hiding > 0 ? 0 : 1; pass < (hiding < tiles ? 2 : 1); ++pass)
 #pragma unroll 1
         for (i32 at_run = run; at_run < end; ++at_run) {
-          const tile_run r = a.lists.runs[at_run];
+          const tile_run r = run_at(at_run);
           const bool decided = r.bits < 0;
           // A run of whole tiles may end with the cut one.
           const i32 first = pass == 0 && decided ? (r.last > whole ? whole : r.last) : r.first, last = pass == 0 ? r.last : !decided ? r.first : r.last > whole ? whole : r.last;
@@ -1865,21 +1875,21 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
           for (i32 tile = first; tile < last; ++tile, ++loaded) {
             const u32 stage = loaded & 1, parity = (loaded / 2 & 1) ^ 1;
             barrier_wait(key_empty + 8 * stage, parity);
-            store_shared(tile_of + 8 * stage, tile, decided ? -1 : r.bits + (tile - r.first));
-            barrier_expect(key_full + 8 * stage, shape::key_bytes);
+            const bool narrow = narrows && r.full < 0;
+            const i32 first_key = tile * keys + (narrow ? (-1 - r.full) * sm90_narrow : 0);
+            store_shared(tile_of + 8 * stage, narrow ? first_key / sm90_narrow : tile, decided ? -1 : r.bits + (tile - r.first));
+            barrier_expect(key_full + 8 * stage, narrow ? sm90_narrow * D * 2 : shape::key_bytes);
 #pragma unroll 1
-            for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * shape::key_bytes + c * key_chunk, a.K, key_full + 8 * stage, c * 64, tile * keys, g, at.b);
+            for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * shape::key_bytes + c * key_chunk, narrow ? a.narrow_K : a.K, key_full + 8 * stage, c * 64, first_key, g, place.y);
             barrier_wait(value_empty + 8 * stage, parity);
-            barrier_expect(value_full + 8 * stage, shape::value_bytes);
+            barrier_expect(value_full + 8 * stage, narrow ? sm90_narrow * Dv * 2 : shape::value_bytes);
 #pragma unroll 1
-            for (int c = 0; c < Dv / 64; ++c) copy_box(Vs + stage * shape::value_bytes + c * key_chunk, a.V, value_full + 8 * stage, c * 64, tile * keys, g, at.b);
+            for (int c = 0; c < Dv / 64; ++c) copy_box(Vs + stage * shape::value_bytes + c * key_chunk, narrow ? a.narrow_V : a.V, value_full + 8 * stage, c * 64, first_key, g, place.y);
           }
         }
     }
     store_shared(item_of + 16 * buffer(), -1, 0);
     barrier_arrive(query_full + 8 * buffer());
-    // The last block to get here leaves the counters as the next launch wants them: every block has fetched its last item.
-    if (atomicAdd(a.lists.counter + 1, 1u) == gridDim.x - 1) a.lists.counter[0] = 0, a.lists.counter[1] = 0;
     return;
   }
 
@@ -1902,9 +1912,10 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       warpgroup_product<T, keys>::product(s, query + (k / 4 * query_chunk + k % 4 * 32) / 16, key + (stage * shape::key_bytes + k / 4 * key_chunk + k % 4 * 32) / 16, Score::begins || k != 0);
     products_commit();
   };
-  const auto weighted = [&]() __attribute__((always_inline)) {
+  const auto weighted = [&](bool of_narrow) __attribute__((always_inline)) {
 #pragma unroll
-    for (int k = 0; k < keys / 16; ++k) warpgroup_product<T, Dv>::product_columns(o, weights + 4 * k, value + (value_stage * shape::value_bytes + k * 2048) / 16);
+    for (int k = 0; k < keys / 16; ++k)
+      if (!of_narrow || k < sm90_narrow / 16) warpgroup_product<T, Dv>::product_columns(o, weights + 4 * k, value + (value_stage * shape::value_bytes + k * 2048) / 16);
     products_commit();
   };
   const auto next_stage = [](u32& at_stage, u32& at_parity) __attribute__((always_inline)) {
@@ -1938,36 +1949,13 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       hide_pairs(s, bits);
     }
   };
-  // Turns scores into weights relative to the row's new maximum.
-  const auto softmax = [&]() __attribute__((always_inline)) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float tops[4] = {largest[r], -infinity(), -infinity(), -infinity()};  // chains that don't wait for one another
-#pragma unroll
-      for (int i = 0; i < columns; i += 4) tops[i / 4 % 4] = ::fmaxf(tops[i / 4 % 4], ::fmaxf(s[i + 2 * r], s[i + 2 * r + 1]));
-      float top = ::fmaxf(::fmaxf(tops[0], tops[1]), ::fmaxf(tops[2], tops[3]));
-      top = ::fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-      top = ::fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-      const float shift = top == -infinity() ? 0.0f : top * scale;  // no key seen yet: keeps -inf - -inf from being NaN
-      rescale[r] = power_of_2(largest[r] * scale - shift);
-      largest[r] = top;
-      float sums[4] = {0, 0, 0, 0};
-#pragma unroll
-      for (int i = 0; i < columns; i += 4) {
-        s[i + 2 * r] = power_of_2(s[i + 2 * r] * scale - shift);
-        s[i + 2 * r + 1] = power_of_2(s[i + 2 * r + 1] * scale - shift);
-        sums[i / 4 % 4] += s[i + 2 * r] + s[i + 2 * r + 1];
-      }
-      total[r] = total[r] * rescale[r] + ((sums[0] + sums[1]) + (sums[2] + sums[3]));
-    }
-  };
-  const auto pack = [&]() __attribute__((always_inline)) {
+  const auto pack_weights = [&]() __attribute__((always_inline)) {
 #pragma unroll
     for (int i = 0; i < columns; i += 2) weights[i / 2] = storage<T>::pair(s[i], s[i + 1]);
   };
 
   // One more tile: its scores, and beside their softmax the weighted values of the tile before.
-  const auto visit = [&](bool hides) __attribute__((always_inline)) {
+  const auto visit = [&](bool hides, bool after_narrow) __attribute__((always_inline)) {
     barrier_wait(key_full + 8 * stage, parity);
     next_tile();
     uint2 bits = {~0u, ~0u};
@@ -1976,66 +1964,110 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
     pin(s);
     products_begin();
     scores();
-    barrier_wait(value_full + 8 * value_stage, value_parity);
+)cuh"
+     R"cuh(    barrier_wait(value_full + 8 * value_stage, value_parity);
     pin(o);
     products_begin();
-    weighted();
+    weighted(after_narrow);
     products_wait<1>();
     pin(s);
     if (first_thread) barrier_arrive(key_empty + 8 * stage);
     next_stage(stage, parity);
     apply_score();
     if (hides) hide(bits);
-    softmax();
+    tile_softmax(s, scale, largest, total, rescale);
     products_wait<0>();
     pin(o);
     if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
     next_stage(value_stage, value_parity);
-    pack();
+    pack_weights();
 #pragma unroll
     for (int i = 0; i < values; ++i) o[i] *= rescale[i % 4 / 2];
   };
 
+  // The first tile of an item, if it is narrow: its softmax is all that no product hides.
+  const auto visit_narrow = [&]() __attribute__((always_inline)) {
+    float few[sm90_narrow / 2];
+    barrier_wait(key_full + 8 * stage, parity);
+    const int2 tile = load_shared(tile_of + 8 * stage);
+    uint2 bits = a.lists.bits[index(tile.y) * (2 * shape::rows) + part * 128 + threadIdx.x % 128];
+    pin(few);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k)
+      warpgroup_product<T, sm90_narrow>::product(few, query + (k / 4 * query_chunk + k % 4 * 32) / 16, key + (stage * shape::key_bytes + k / 4 * key_chunk + k % 4 * 32) / 16, k != 0);
+    products_commit();
+    products_wait<0>();
+    pin(few);
+    if (first_thread) barrier_arrive(key_empty + 8 * stage);
+    next_stage(stage, parity);
+    narrow_bits(bits, tile.x, i32(p.keys), keys);
+    hide_pairs(few, bits);
+    tile_softmax(few, scale, largest, total, rescale);
+#pragma unroll
+    for (int i = 0; i < sm90_narrow / 2; i += 2) weights[i / 2] = storage<T>::pair(few[i], few[i + 1]);
+  };
+  // The weighted values of an item's last tile.
+  const auto finish = [&](bool of_narrow) __attribute__((always_inline)) {
+    pin(o);
+    products_begin();
+    weighted(of_narrow);
+    products_wait<0>();
+    pin(o);
+  };
+
+  // The buffer whose rows of O are being stored is given back once they have been read: in the item that follows, unless that one waits for it.
+  bool is_storing = false;
+  const auto give_back = [&]() __attribute__((always_inline)) {
+    if (is_storing && first_thread) boxes_wait_read(), barrier_arrive(query_empty + 8 * (shape::buffers - 1 - buffer));
+    is_storing = false;
+  };
+
   for (;;) {
     barrier_wait(query_full + 8 * buffer, buffer_parity);
-    const int2 work = load_shared(item_of + 16 * buffer);
-    const i32 item = work.x, tiles = work.y, first_query = load_shared(item_of + 16 * buffer + 8).x * shape::rows + part * 64, hiding = load_shared(item_of + 16 * buffer + 8).y;
-)cuh"
-     R"cuh(    if (item < 0) break;
+    const int2 work = load_shared(item_of + 16 * buffer), more = load_shared(item_of + 16 * buffer + 8);
+    const i32 item = work.x, tiles = work.y, first_token = more.x * tokens;
+    const bool starts_narrow = narrows && more.y < 0;
+    const i32 hiding = starts_narrow ? -more.y : more.y;
+    if (item < 0) break;
     query = all_queries + buffer * (shape::query_bytes / 16);
     largest[0] = largest[1] = -infinity(), total[0] = total[1] = 0;
 #pragma unroll
     for (int i = 0; i < values; ++i) o[i] = 0;
     if constexpr (!Score::identity) {
       const item_place at(a, item, query_tiles);
-      rows.begin(score, at.b, at.h, float(p.scale), first_query + row_low);
+      const int row = part * 64 + row_low;  // and the one 8 below it: of one head, since 8 is a multiple of pack here
+      rows.begin(score, at.b, at.h * pack + packing.head(row), float(p.scale), first_token + packing.token(row), first_token + packing.token(row + 8));
       scale = score.scale_of(rows.head);
     }
     if (tiles > 0) {
-      barrier_wait(key_full + 8 * stage, parity);
-      next_tile();
-      const uint2 bits = bits_of_tile();
-      begin_scores();
-      pin(s);
-      products_begin();
-      scores();
-      products_wait<0>();
-      pin(s);
-      if (first_thread) barrier_arrive(key_empty + 8 * stage);
-      next_stage(stage, parity);
-      apply_score();
-      hide(bits);
-      softmax();
-      pack();
       i32 visited = 1;
-      for (const i32 end = shape::one_loop ? tiles : hiding; visited < end; ++visited) visit(true);
-      for (; visited < tiles; ++visited) visit(false);
+      if (starts_narrow) {
+        visit_narrow();
+        if (tiles > 1) visit(true, true), visited = 2;
+      } else {
+        barrier_wait(key_full + 8 * stage, parity);
+        next_tile();
+        const uint2 bits = bits_of_tile();
+        begin_scores();
+        pin(s);
+        products_begin();
+        scores();
+        products_wait<0>();
+        pin(s);
+        if (first_thread) barrier_arrive(key_empty + 8 * stage);
+        next_stage(stage, parity);
+        apply_score();
+        hide(bits);
+        tile_softmax(s, scale, largest, total, rescale);
+        pack_weights();
+      }
+      give_back();
+      for (const i32 end = shape::one_loop ? tiles : hiding; visited < end; ++visited) visit(true, false);
+      for (; visited < tiles; ++visited) visit(false, false);
       barrier_wait(value_full + 8 * value_stage, value_parity);
-      pin(o);
-      products_begin();
-      weighted();
-      products_wait<0>();
-      pin(o);
+      if (starts_narrow && tiles == 1) finish(true);
+      else finish(false);
       if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
       next_stage(value_stage, value_parity);
     }
@@ -2051,23 +2083,43 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       sum += __shfl_xor_sync(~0u, sum, 2);
       float log_sum = sum == 0 ? -infinity() : largest[r] * (Score::identity ? float(p.scale) : scale * ln_2) + real_log(sum);
       if constexpr (!Score::identity) log_sum += score.offset_of(rows.head) * ln_2;
-      const row_result<float> result(p, at.h, sum, log_sum);
+      const int row = part * 64 + row_low + r * 8;
+      const index head = at.h * pack + packing.head(row), q = first_token + packing.token(row);
+      const row_result<float> result(p, head, sum, log_sum);
       factor[r] = result.factor;
-      const index q = first_query + row_low + r * 8;
-      if (q < p.queries && lane % 4 == 0) static_cast<float*>(p.lse)[(index(at.b) * p.heads + at.h) * p.queries + q] = result.lse;
+      if (packing.token(row) < tokens && q < p.queries && lane % 4 == 0) static_cast<float*>(p.lse)[(index(at.b) * p.heads + head) * p.queries + q] = result.lse;
     }
+    const int block_row = threadIdx.x % 128 / 32 * 16 + lane % 16;
 #pragma unroll
-    for (int i = 0; i < values; i += 2) {
-      const int row = row_low + i % 4 / 2 * 8, unit = i / 4;
-      store_shared(staged + unit / 8 * query_chunk + row * 128 + ((unit % 8 ^ (row & 7)) << 4) + lane % 4 * 4, storage<T>::pair(o[i] * factor[i % 4 / 2], o[i + 1] * factor[i % 4 / 2]));
+    for (int i = 0; i < values; i += 8) {
+      const int unit = i / 4 + lane / 16;
+      store_blocks(staged + i / 32 * query_chunk + block_row * 128 + ((unit % 8 ^ (block_row & 7)) << 4), storage<T>::pair(o[i] * factor[0], o[i + 1] * factor[0]), storage<T>::pair(o[i + 2] * factor[1], o[i + 3] * factor[1]),
+                   storage<T>::pair(o[i + 4] * factor[0], o[i + 5] * factor[0]), storage<T>::pair(o[i + 6] * factor[1], o[i + 7] * factor[1]));
+    }
+    if (a.boxes_out) {
+      give_back();  // of an item without a tile
+      copies_follow();
+      warpgroup_sync(1 + part);
+      if (first_thread) {
+#pragma unroll 1
+        for (int c = 0; c < Dv / 64; ++c) store_packed_box(a.out, staged + c * query_chunk, c * 64, first_token + packing.token(part * 64), at.h, at.b);
+        boxes_commit();
+      }
+      is_storing = true;
+      buffer = (buffer + 1) % shape::buffers;
+      if (buffer == 0) buffer_parity ^= 1;
+      if (shape::buffers == 1) give_back();
+      continue;
     }
     warpgroup_sync(1 + part);
-    T* const out = head_data<T>(p.out, at.b, at.h);
+    T* const heads = head_data<T>(p.out, at.b, at.h * pack);
 #pragma unroll 1
     for (int i = threadIdx.x % 128; i < 64 * (Dv / 8); i += 128) {
       const int row = i / (Dv / 8), unit = i % (Dv / 8);
-      const index q = first_query + row;
-      if (q >= p.queries || unit * 8 >= p.value_dim) continue;
+      const i32 token = packing.token(part * 64 + row);
+      const index q = first_token + token;
+      if (token >= tokens || q >= p.queries || unit * 8 >= p.value_dim) continue;
+      T* const out = heads + packing.head(part * 64 + row) * p.out.head_stride;
       const uint4 x = load_shared_16(staged + unit / 8 * query_chunk + row * 128 + ((unit % 8 ^ (row & 7)) << 4));
       if (p.out.vectors) {
         *reinterpret_cast<uint4*>(out + q * p.out.row_stride + unit * 8) = x;
@@ -2082,6 +2134,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
     buffer = (buffer + 1) % shape::buffers;
     if (buffer == 0) buffer_parity ^= 1;
   }
+  if (is_storing && first_thread) boxes_wait_read();  // memory outlives what reads it
 }
 
 }  // namespace samite
@@ -2093,13 +2146,14 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
 //   prepare   row_lse and row_delta, padded to whole tiles
 //   dK, dV    (attention_sm90_keys.cuh) a block of 128 keys of one key head walks the query tiles of its list, over the query heads of the group. One warp loads; two
 //             warpgroups own 64 keys each and hold S^T, dP^T, dK and dV in registers: P^T and dS^T are register operands as they are.
-//   dQ        (attention_sm90_queries.cuh) a block of 128 queries of one head walks the key tiles of its list: S and dP are computed anew. No atomics: every bit repeats.
+//   dQ        (attention_sm90_queries.cuh) a block of 128 rows, packed as forward, walks the key tiles of its list: S and dP are computed anew. No atomics: every bit repeats.
 //   fused     the dK, dV kernel also multiplies dS by K and adds it to an fp32 dQ, in whatever order blocks get there; a pass over dQ ends it.
 //             Fewer products (5 for 7) but more traffic: for long lists.
 // Which pairs are kept is data, as in attention_sm90.cuh; the key-major kernels read bit tiles of S^T.
 // source  Dao 2023, arXiv:2307.08691, algorithm 2; Shah et al. 2024, arXiv:2407.08608, section 3
 #pragma once
-#include "attention_sm90.cuh"
+#include "attention_sm90_tiles.cuh"
+#include "score_tile.cuh"
 
 namespace samite {
 
@@ -2130,7 +2184,7 @@ template <int D, int Dv> constexpr int sm90_query_gradient_bytes =
     1024 + sm90_gradient_shape<D, Dv>::rows * (D + Dv) * 2 + sm90_gradient_shape<D, Dv>::key_step * (2 * D + sm90_gradient_shape<D, Dv>::value_stages * Dv) * 2 + 128;
 
 struct sm90_gradient_parameters {
-  tensor_map Q, K, V, d_out;  // boxes of as many rows as the kernel's tiles have
+  tensor_map Q, K, V, d_out, narrow_K, narrow_V;  // boxes of as many rows as the kernel's tiles have; in the dQ kernel Q and d_out are packed as forward
   attention_parameters p;
   sm90_lists lists;           // of key tiles in the dK, dV kernel, of query tiles in the dQ kernel
   index row_stride;           // of row_lse and row_delta: queries, padded
@@ -2210,9 +2264,9 @@ template <int N> __device__ inline void hide_operands(u32 (&x)[N], uint2 bits) {
 }
 
 // Accumulators of 64 rows go to shared memory in chunks of 64 columns, then in whole rows to global memory. `staged` is the warpgroup's
-// part of a [rows][64] chunk, chunks are `chunk` bytes apart.
-template <class T, int Columns, int N>
-__device__ inline void store_warpgroup_rows(const float (&x)[N], float factor, u32 staged, u32 chunk, int barrier, const attention_tensor& t, T* head, index first_row, index rows, int columns) {
+// part of a [rows][64] chunk, chunks are `chunk` bytes apart; row_of(r) is where row r goes, null if nowhere.
+template <class T, int Columns, int N, class RowOf>
+__device__ inline void store_warpgroup_rows(const float (&x)[N], float factor, u32 staged, u32 chunk, int barrier, const attention_tensor& t, const RowOf& row_of, int columns) {
   const int lane = threadIdx.x % 32, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
 #pragma unroll
   for (int i = 0; i < N; i += 2) {
@@ -2223,14 +2277,14 @@ __device__ inline void store_warpgroup_rows(const float (&x)[N], float factor, u
 #pragma unroll 1
   for (int i = threadIdx.x % 128; i < 64 * (Columns / 8); i += 128) {
     const int row = i / (Columns / 8), unit = i % (Columns / 8);
-    const index r = first_row + row;
-    if (r >= rows || unit * 8 >= columns) continue;
+    T* const to = row_of(row);
+    if (to == nullptr || unit * 8 >= columns) continue;
     const uint4 bits = load_shared_16(staged + unit / 8 * chunk + row * 128 + ((unit % 8 ^ (row & 7)) << 4));
     if (t.vectors) {
-      *reinterpret_cast<uint4*>(head + r * t.row_stride + unit * 8) = bits;
+      *reinterpret_cast<uint4*>(to + unit * 8) = bits;
     } else {
       const T* elements = reinterpret_cast<const T*>(&bits);
-      for (int e = 0; e < 8 && unit * 8 + e < columns; ++e) head[r * t.row_stride + (unit * 8 + e) * t.column_stride] = elements[e];
+      for (int e = 0; e < 8 && unit * 8 + e < columns; ++e) to[(unit * 8 + e) * t.column_stride] = elements[e];
     }
   }
 }
@@ -2281,13 +2335,14 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
   constexpr bool fused = What == gradient_of::all, gives_keys = shape::gives_keys, gives_values = shape::gives_values;
   constexpr int queries = shape::queries, keys = shape::keys, columns = queries / 2;  // accumulators of S^T of a thread
   constexpr int key_chunk = keys * 128, query_chunk = queries * 128;
+  constexpr int alone_at = 28;  // bit tiles are fewer than 2^28
   const attention_parameters& p = a.p;
   extern __shared__ uint4 shared[];
   const u32 Ks = (shared_address(shared) + 1023) & ~1023u, Vs = Ks + shape::key_bytes, Qs = Vs + shape::value_bytes, dOs = Qs + 2 * shape::query_bytes, dSs = dOs + shape::d_out_stages * shape::d_out_bytes;
   const u32 lse_rows = dSs + (fused ? 2 * shape::d_score_bytes : 0), delta_rows = lse_rows + 2 * shape::row_bytes;
   const u32 query_full = delta_rows + 2 * shape::row_bytes, query_empty = query_full + 16, d_out_full = query_full + 32, d_out_empty = query_full + 48;
   const u32 d_score_full = query_full + 64, d_score_empty = query_full + 80, keys_full = query_full + 96;
-  const u32 tile_of = query_full + 112;   // [2 stages][row of the sums' tile or -1 for the end, bit tile or -1]
+  const u32 tile_of = query_full + 112;   // [2 stages][row of the sums' tile or -1 for the end, bit tile or -1; above its number which warpgroup alone has kept pairs, 0 for both]
   const u32 place_of = query_full + 128;  // [2 stages][query head, first query], for score functions
 
   if (threadIdx.x == 0) {
@@ -2326,7 +2381,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
           const u32 stage = loaded & 1, parity = (loaded / 2 & 1) ^ 1;
           const index first_row = head * a.row_stride + index(tile) * queries;
           barrier_wait(query_empty + 8 * stage, parity);
-          store_shared(tile_of + 8 * stage, i32(first_row / queries), bits == none ? -1 : bits + tile);
+          store_shared(tile_of + 8 * stage, i32(first_row / queries), bits == none ? -1 : bits + tile + (r.full < 0 ? -r.full << alone_at : 0));
           if constexpr (!Score::identity) store_shared(place_of + 8 * stage, h, tile * queries);
           barrier_expect(query_full + 8 * stage, shape::query_bytes + shape::row_bytes);
 #pragma unroll 1
@@ -2390,17 +2445,57 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     for (int i = 0; i < 32; i += 4) add_global(sums + i * 128, dQ[i], dQ[i + 1], dQ[i + 2], dQ[i + 3]);
   };
 
+  // dS^T goes to shared memory as dS, [queries][64 keys] chunks.
+  const auto store_d_scores = [&]() __attribute__((always_inline)) {
+    barrier_wait(d_score_empty + 8 * stage, parity ^ stage ^ 1);
+    const u32 dS_tile = dSs + stage * shape::d_score_bytes;
+    const int n = threadIdx.x % 128 / 32 * 16 + (lane >> 3 & 1) * 8;
+#pragma unroll
+    for (int j = 0; j < queries / 8; j += 2) {
+      const int m = (j + (lane >> 4)) * 8 + (lane & 7);
+      store_transposed(dS_tile + part * query_chunk + m * 128 + ((n * 2) ^ ((m & 7) << 4)), dS + 2 * j);
+    }
+    copies_follow();
+    warpgroup_sync(2 + part);
+    if (first_thread) barrier_arrive(d_score_full + 8 * stage);
+  };
+  const auto next_tile = [&]() __attribute__((always_inline)) {
+    stage ^= 1;
+    if (stage == 0) parity ^= 1;
+    if (shape::d_out_stages == 2) d_out_stage = stage;
+    if (shape::d_out_stages == 1 || stage == 0) d_out_parity ^= 1;
+  };
+
   for (;;) {
     barrier_wait(query_full + 8 * stage, parity);
     const int2 work = load_shared(tile_of + 8 * stage);
-    const i32 sums_tile = work.x, bit_tile = work.y;
+    const i32 sums_tile = work.x, alone = work.y < 0 ? 0 : work.y >> alone_at, bit_tile = work.y < 0 ? -1 : work.y & ((1 << alone_at) - 1);
     if (sums_tile < 0) break;
+    if (alone != 0 && alone != part + 1) {  // no kept pair of this warpgroup's keys
+      barrier_wait(d_out_full + 8 * d_out_stage, d_out_parity);
+      if (first_thread) barrier_arrive(d_out_empty + 8 * d_out_stage), barrier_arrive(query_empty + 8 * stage);
+      if constexpr (fused) {
+        float dQ[32];
+#pragma unroll
+        for (u32& x : dS) x = 0;
+        store_d_scores();
+        barrier_wait(d_score_full + 8 * (stage ^ 1), parity);
+        multiply_dQ(dQ, stage ^ 1);
+        products_wait<0>();
+        pin(dQ);
+        if (first_thread) barrier_arrive(d_score_empty + 8 * (stage ^ 1));
+        add_dQ(dQ);
+        sums_before = sums_tile;
+      }
+      next_tile();
+      continue;
+    }
     uint2 bits = {~0u, ~0u};  // long before their use
     if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * 256 + part * 128 + threadIdx.x % 128];
     int2 place = {0, 0};
     if constexpr (!Score::identity) {
       place = load_shared(place_of + 8 * stage);
-      rows.begin(score, at.b, place.x, float(p.scale), first_key + row_low);
+      rows.begin(score, at.b, place.x, float(p.scale), first_key + row_low, first_key + row_low + 8);
     }
     const u32 Q = Qs + stage * shape::query_bytes, dO = dOs + d_out_stage * shape::d_out_bytes;
     const u64 query = operand(Q, 16), d_out = operand(dO, 16), query_rows = operand(Q, query_chunk), d_out_rows = operand(dO, query_chunk);
@@ -2501,18 +2596,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     }
     float dQ[32];
     if constexpr (fused) {
-      // dS^T goes to shared memory as dS, [queries][64 keys] chunks.
-      barrier_wait(d_score_empty + 8 * stage, parity ^ stage ^ 1);
-      const u32 dS_tile = dSs + stage * shape::d_score_bytes;
-      const int n = threadIdx.x % 128 / 32 * 16 + (lane >> 3 & 1) * 8;
-#pragma unroll
-      for (int j = 0; j < queries / 8; j += 2) {
-        const int m = (j + (lane >> 4)) * 8 + (lane & 7);
-        store_transposed(dS_tile + part * query_chunk + m * 128 + ((n * 2) ^ ((m & 7) << 4)), dS + 2 * j);
-      }
-      copies_follow();
-      warpgroup_sync(2 + part);
-      if (first_thread) barrier_arrive(d_score_full + 8 * stage);
+      store_d_scores();
       barrier_wait(d_score_full + 8 * (stage ^ 1), parity);
       multiply_dQ(dQ, stage ^ 1);
     }
@@ -2520,7 +2604,8 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
       pin(dV);
       products_begin();
 #pragma unroll
-      for (int k = 0; k < queries / 16; ++k) warpgroup_product<T, Dv>::product_columns(dV, P + 4 * k, d_out_rows + k * 2048 / 16);
+)cuh"
+     R"cuh(      for (int k = 0; k < queries / 16; ++k) warpgroup_product<T, Dv>::product_columns(dV, P + 4 * k, d_out_rows + k * 2048 / 16);
       products_commit();
     }
     if constexpr (gives_keys) {
@@ -2545,10 +2630,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     pin(dV);
     pin(dK);
     if (first_thread) barrier_arrive(query_empty + 8 * stage);
-    stage ^= 1;
-    if (stage == 0) parity ^= 1;
-    if (shape::d_out_stages == 2) d_out_stage = stage;
-    if (shape::d_out_stages == 1 || stage == 0) d_out_parity ^= 1;
+    next_tile();
   }
   if constexpr (fused) {
     float dQ[32];
@@ -2557,12 +2639,15 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     products_wait<0>();
     pin(dQ);
     add_dQ(dQ);
-)cuh"
-     R"cuh(    block_sync(1, 256);  // dQ has read all rows of K; other products of a warpgroup read only its own rows
+    block_sync(1, 256);  // dQ has read all rows of K; other products of a warpgroup read only its own rows
   }
-  if constexpr (gives_keys) store_warpgroup_rows<T, D>(dK, float(p.scale), Ks + part * 64 * 128, key_chunk, 2 + part, p.dK, head_data<T>(p.dK, at.b, at.h), first_key, p.keys, p.head_dim);
-  if constexpr (gives_values)
-    store_warpgroup_rows<T, Dv>(dV, 1.0f, (gives_keys ? Vs : Ks) + part * 64 * 128, key_chunk, 2 + part, p.dV, head_data<T>(p.dV, at.b, at.h), first_key, p.keys, p.value_dim);
+  const auto key_row = [&](const attention_tensor& t, int row) __attribute__((always_inline)) -> T* {
+    return first_key + row < p.keys ? head_data<T>(t, at.b, at.h) + (first_key + row) * t.row_stride : nullptr;
+  };
+  const auto row_of_dK = [&](int row) __attribute__((always_inline)) { return key_row(p.dK, row); };
+  const auto row_of_dV = [&](int row) __attribute__((always_inline)) { return key_row(p.dV, row); };
+  if constexpr (gives_keys) store_warpgroup_rows<T, D>(dK, float(p.scale), Ks + part * 64 * 128, key_chunk, 2 + part, p.dK, row_of_dK, p.head_dim);
+  if constexpr (gives_values) store_warpgroup_rows<T, Dv>(dV, 1.0f, (gives_keys ? Vs : Ks) + part * 64 * 128, key_chunk, 2 + part, p.dV, row_of_dV, p.value_dim);
 }
 
 }  // namespace samite
@@ -2583,7 +2668,8 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   extern __shared__ uint4 shared[];
   const u32 Qs = (shared_address(shared) + 1023) & ~1023u, dOs = Qs + rows * D * 2, Ks = dOs + rows * Dv * 2, Vs = Ks + 2 * key_bytes;
   const u32 key_full = Vs + value_stages * value_bytes, key_empty = key_full + 16, value_full = key_full + 32, value_empty = key_full + 48, queries_full = key_full + 64;
-  const u32 tile_of = key_full + 80;  // [2 stages][key tile or -1 for the end, bit tile or -1]
+  const u32 tile_of = key_full + 80;  // [2 stages][key tile, -1 for the end or, narrow, -2 - the number of its columns; bit tile or -1]
+  constexpr bool narrows = Score::identity && keys == 128;
 
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < 16; i += 8) barrier_init(key_full + i, 1), barrier_init(value_full + i, 1), barrier_init(key_empty + i, 2), barrier_init(value_empty + i, 2);
@@ -2593,18 +2679,20 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   }
   __syncthreads();
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-  const sm90_block at(a, i32(p.heads), i32((p.queries + rows - 1) / rows), 1);
+  const row_packing packing(a.lists);
+  const i32 pack = packing.pack, tokens = rows / pack;
+  const sm90_block at(a, i32(p.heads) / pack, i32((p.queries + tokens - 1) / tokens), 1);
 
   if (group == 0) {
     give_registers<loader_registers>();
     if (threadIdx.x != 0) return;
-    barrier_expect(queries_full, rows * (D + Dv) * 2);
+    barrier_expect(queries_full, tokens * pack * (D + Dv) * 2);
 #pragma unroll 1
-    for (int c = 0; c < D / 64; ++c) copy_box(Qs + c * query_chunk, a.Q, queries_full, c * 64, at.tile * rows, at.h, at.b);
+    for (int c = 0; c < D / 64; ++c) copy_packed_box(Qs + c * query_chunk, a.Q, queries_full, c * 64, at.tile * tokens, at.h, at.b);
 #pragma unroll 1
-    for (int c = 0; c < Dv / 64; ++c) copy_box(dOs + c * query_chunk, a.d_out, queries_full, c * 64, at.tile * rows, at.h, at.b);
+    for (int c = 0; c < Dv / 64; ++c) copy_packed_box(dOs + c * query_chunk, a.d_out, queries_full, c * 64, at.tile * tokens, at.h, at.b);
     const i64* begin = a.lists.begin + at.b * a.lists.batch_lists + at.h * a.lists.head_lists + at.tile;
-    const i32 g = at.h / i32(p.heads / p.key_heads);
+    const i32 g = at.h * pack / i32(p.heads / p.key_heads);
     u32 loaded = 0;
 #pragma unroll 1
     for (i32 run = i32(begin[0]), end = i32(begin[1]); run < end; ++run) {
@@ -2614,15 +2702,17 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       for (i32 tile = r.first; tile < r.last; ++tile, ++loaded) {
         const u32 stage = loaded & 1, parity = (loaded / 2 & 1) ^ 1;
         barrier_wait(key_empty + 8 * stage, parity);
-        store_shared(tile_of + 8 * stage, tile, bits == none ? -1 : bits + tile);
-        barrier_expect(key_full + 8 * stage, key_bytes);
+        const bool narrow = narrows && r.full < 0;
+        const i32 first_key = tile * keys + (narrow ? (-1 - r.full) * sm90_narrow : 0);
+        store_shared(tile_of + 8 * stage, narrow ? -2 - first_key / sm90_narrow : tile, bits == none ? -1 : bits + tile);
+        barrier_expect(key_full + 8 * stage, narrow ? sm90_narrow * D * 2 : key_bytes);
 #pragma unroll 1
-        for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * key_bytes + c * key_chunk, a.K, key_full + 8 * stage, c * 64, tile * keys, g, at.b);
+        for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * key_bytes + c * key_chunk, narrow ? a.narrow_K : a.K, key_full + 8 * stage, c * 64, first_key, g, at.b);
         const u32 value_stage = value_stages == 2 ? stage : 0;
         barrier_wait(value_empty + 8 * value_stage, value_stages == 2 ? parity : (loaded & 1) ^ 1);
-        barrier_expect(value_full + 8 * value_stage, value_bytes);
+        barrier_expect(value_full + 8 * value_stage, narrow ? sm90_narrow * Dv * 2 : value_bytes);
 #pragma unroll 1
-        for (int c = 0; c < Dv / 64; ++c) copy_box(Vs + value_stage * value_bytes + c * key_chunk, a.V, value_full + 8 * value_stage, c * 64, tile * keys, g, at.b);
+        for (int c = 0; c < Dv / 64; ++c) copy_box(Vs + value_stage * value_bytes + c * key_chunk, narrow ? a.narrow_V : a.V, value_full + 8 * value_stage, c * 64, first_key, g, at.b);
       }
     }
     const u32 stage = loaded & 1;
@@ -2636,11 +2726,17 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   const int part = group - 1, lane = threadIdx.x % 32, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
   const bool first_thread = threadIdx.x % 128 == 0;
   const float scale = float(p.scale) * log2_e;
-  const i32 tail = i32(p.keys % keys), last_tile = i32((p.keys - 1) / keys), first_query = at.tile * rows + part * 64;
-  const index first_row = (at.b * p.heads + at.h) * a.row_stride + first_query + row_low;
+  const i32 tail = i32(p.keys % keys), last_tile = i32((p.keys - 1) / keys), first_token = at.tile * tokens;
   float lse[2], delta[2];
+  bool outside[2];  // rows that are no query
 #pragma unroll
-  for (int r = 0; r < 2; ++r) lse[r] = static_cast<const float*>(p.row_lse)[first_row + 8 * r], delta[r] = static_cast<const float*>(p.row_delta)[first_row + 8 * r];
+  for (int r = 0; r < 2; ++r) {
+    const int row = part * 64 + row_low + 8 * r;
+    const i32 token = packing.token(row);
+    const index from = (at.b * p.heads + at.h * pack + packing.head(row)) * a.row_stride + first_token + token;
+    outside[r] = token >= tokens || first_token + token >= p.queries;
+    lse[r] = outside[r] ? infinity() : static_cast<const float*>(p.row_lse)[from], delta[r] = outside[r] ? 0.0f : static_cast<const float*>(p.row_delta)[from];
+  }
   const u64 query = operand(Qs + part * 64 * 128, 16), d_out = operand(dOs + part * 64 * 128, 16);
   float dQ[D / 2], s[columns], ds[columns];
   u32 dS[columns / 2];
@@ -2649,17 +2745,63 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   for (int i = 0; i < D / 2; ++i) dQ[i] = 0;
   scored_rows<Score> pair_rows;
   float held[Score::held + 1] = {};  // sums of captured elements' gradients that all pairs of a head share
-  if constexpr (!Score::identity) pair_rows.begin(score, at.b, at.h, float(p.scale), first_query + row_low);
+  if constexpr (!Score::identity) {
+    const int row = part * 64 + row_low;  // and the one 8 below it: of one head, since 8 is a multiple of pack here
+    pair_rows.begin(score, at.b, at.h * pack + packing.head(row), float(p.scale), first_token + packing.token(row), first_token + packing.token(row + 8));
+  }
   barrier_wait(queries_full, 0);
+  const auto next_tile = [&]() __attribute__((always_inline)) {
+    stage ^= 1;
+    if (stage == 0) parity ^= 1;
+    if (value_stages == 2) value_stage = stage;
+    if (value_stages == 1 || stage == 0) value_parity ^= 1;
+  };
 
   for (;;) {
     barrier_wait(key_full + 8 * stage, parity);
     const int2 work = load_shared(tile_of + 8 * stage);
     const i32 key_tile = work.x, bit_tile = work.y;
-    if (key_tile < 0) break;
+    if (key_tile == -1) break;
     uint2 bits = {~0u, ~0u};  // long before their use
     if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * 256 + part * 128 + threadIdx.x % 128];
     const u64 key = operand(Ks + stage * key_bytes, 16), value = operand(Vs + value_stage * value_bytes, 16), key_rows = operand(Ks + stage * key_bytes, key_chunk);
+    if (narrows && key_tile < 0) {
+      constexpr int few = sm90_narrow / 2;
+      float x[few], dx[few];
+      u32 dX[few / 2];
+      pin(x);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < D / 16; ++k) warpgroup_product<T, sm90_narrow>::product(x, query + (k / 4 * query_chunk + k % 4 * 32) / 16, key + (k / 4 * key_chunk + k % 4 * 32) / 16, k != 0);
+      products_commit();
+      barrier_wait(value_full + 8 * value_stage, value_parity);
+      pin(dx);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < Dv / 16; ++k) warpgroup_product<T, sm90_narrow>::product(dx, d_out + (k / 4 * query_chunk + k % 4 * 32) / 16, value + (k / 4 * key_chunk + k % 4 * 32) / 16, k != 0);
+      products_commit();
+      products_wait<0>();
+      pin(x);
+      pin(dx);
+      if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+      narrow_bits(bits, -2 - key_tile, i32(p.keys), keys);
+      hide_pairs(x, bits);
+#pragma unroll
+      for (int i = 0; i < few; i += 2) {
+        const int r = i % 4 / 2;
+        dX[i / 2] = storage<T>::pair(power_of_2(x[i] * scale - lse[r]) * (dx[i] - delta[r]), power_of_2(x[i + 1] * scale - lse[r]) * (dx[i + 1] - delta[r]));
+      }
+      pin(dQ);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < sm90_narrow / 16; ++k) warpgroup_product<T, D>::product_columns(dQ, dX + 4 * k, key_rows + k * 2048 / 16);
+      products_commit();
+      products_wait<0>();
+      pin(dQ);
+      if (first_thread) barrier_arrive(key_empty + 8 * stage);
+      next_tile();
+      continue;
+    }
     pin(s);
     products_begin();
 #pragma unroll
@@ -2689,10 +2831,10 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
 #pragma unroll
       for (int i = 0; i < columns; i += 2) dS[i / 2] = storage<T>::pair(s[i] * (ds[i] - delta[i % 4 / 2]), s[i + 1] * (ds[i + 1] - delta[i % 4 / 2]));
     } else {
-      const bool cut = tail != 0 && key_tile == last_tile, ragged = first_query + 64 > p.queries, hides = bit_tile >= 0 || cut || ragged;
+      const bool cut = tail != 0 && key_tile == last_tile, hides = bit_tile >= 0 || cut || outside[0] || outside[1];
       if (cut) bits.x &= columns_below(tail), bits.y &= columns_below(tail);
-      if (first_query + row_low >= p.queries) bits.x = 0;
-      if (first_query + row_low + 8 >= p.queries) bits.y = 0;
+      if (outside[0]) bits.x = 0;
+      if (outside[1]) bits.y = 0;
       const float unit = score.unit_of(pair_rows.head);
       constexpr bool together = Score::keeps_score;  // as in attention_sm90_keys.cuh
       if constexpr (!together) {
@@ -2730,13 +2872,97 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
     products_wait<0>();
     pin(dQ);
     if (first_thread) barrier_arrive(key_empty + 8 * stage);
-    stage ^= 1;
-    if (stage == 0) parity ^= 1;
-    if (value_stages == 2) value_stage = stage;
-    if (value_stages == 1 || stage == 0) value_parity ^= 1;
+    next_tile();
   }
   if constexpr (Score::held > 0) add_held_sums(score, at.b, at.h, held);
-  store_warpgroup_rows<T, D>(dQ, float(p.scale), Qs + part * 64 * 128, query_chunk, 2 + part, p.dQ, head_data<T>(p.dQ, at.b, at.h), first_query, p.queries, p.head_dim);
+  const auto row_of = [&](int row) __attribute__((always_inline)) -> T* {
+    const i32 token = packing.token(part * 64 + row);
+    if (token >= tokens || first_token + token >= p.queries) return nullptr;
+    return head_data<T>(p.dQ, at.b, at.h * pack + packing.head(part * 64 + row)) + (first_token + token) * p.dQ.row_stride;
+  };
+  store_warpgroup_rows<T, D>(dQ, float(p.scale), Qs + part * 64 * 128, query_chunk, 2 + part, p.dQ, row_of, p.head_dim);
+}
+
+}  // namespace samite
+)cuh"},
+    {"attention_sm90_tiles.cuh",
+     R"cuh(// attention_sm90_tiles.cuh: what the attention kernels for sm_90a share: lists of tiles, rows of packed heads, bits of tiles, the softmax of a tile.
+#pragma once
+#include "attention.cuh"
+#include "hopper.cuh"
+
+namespace samite {
+
+constexpr int sm90_narrow = 32;  // columns of a narrow tile
+
+struct sm90_lists {
+  const tile_run* runs;
+  const i64* begin;               // [lists + 1]
+  index batch_lists, head_lists;  // lists from one batch or head to the next; 0 where they share
+  const uint2* bits;              // [bit tiles][2 * rows threads]: the thread's first and second row
+  index section;                  // heads whose keys and values stay in the L2 together
+  u32* counter;                   // [2]: items fetched, blocks at their end; both 0 between launches
+  const i32* order;               // [lists]: the tiles of a head that lists are for, the longest list first; or null: the last first
+  index pack;                     // query heads whose rows take turns in a tile; what is a "head" above is so many
+};
+
+// Which token of a tile a row is, and which of the heads packed in it.
+struct row_packing {
+  i32 pack, inverse;
+  __device__ explicit row_packing(const sm90_lists& lists) : pack(i32(lists.pack)), inverse((65535 + pack) / pack) {}
+  __device__ i32 token(int row) const { return row * inverse >> 16; }  // row / pack, for fewer than 256 rows
+  __device__ i32 head(int row) const { return row - token(row) * pack; }
+};
+
+// Bits of the columns before `limit` among a thread's in a row of a tile.
+__device__ inline u32 columns_below(i32 limit) {
+  const i32 c = limit - i32(threadIdx.x % 4 * 2), count = c <= 0 ? 0 : c / 8 * 2 + (c % 8 < 2 ? c % 8 : 2);
+  return count >= 32 ? ~0u : (1u << count) - 1;
+}
+
+// From a tile's bits to those of a narrow one; part: its number among narrow ones of all keys.
+__device__ inline void narrow_bits(uint2& bits, i32 part, i32 keys, int tile_keys) {
+  const u32 inside = columns_below(keys - part * sm90_narrow);
+  const int before = part % (tile_keys / sm90_narrow) * (sm90_narrow / 4);  // bits of the columns before these
+  bits.x = bits.x >> before & inside, bits.y = bits.y >> before & inside;
+}
+
+// Whether the pair of accumulator i has its bit.
+__device__ inline bool is_kept(uint2 bits, int i) { return ((i % 4 / 2 == 0 ? bits.x : bits.y) >> (i / 4 * 2 + i % 2) & 1u) != 0; }
+
+// Turns a tile's scores into weights relative to the new maximum of each of the thread's two rows; `rescale` takes what was summed before to it.
+template <int N> __attribute__((always_inline)) __device__ inline void tile_softmax(float (&s)[N], float scale, float (&largest)[2], float (&total)[2], float (&rescale)[2]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float tops[4] = {largest[r], -infinity(), -infinity(), -infinity()};  // chains that don't wait for one another
+#pragma unroll
+    for (int i = 0; i < N; i += 4) tops[i / 4 % 4] = ::fmaxf(tops[i / 4 % 4], ::fmaxf(s[i + 2 * r], s[i + 2 * r + 1]));
+    float top = ::fmaxf(::fmaxf(tops[0], tops[1]), ::fmaxf(tops[2], tops[3]));
+    top = ::fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+    top = ::fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+    const float shift = top == -infinity() ? 0.0f : top * scale;  // no key seen yet: keeps -inf - -inf from being NaN
+    rescale[r] = power_of_2(largest[r] * scale - shift);
+    largest[r] = top;
+    float sums[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+      s[i + 2 * r] = power_of_2(s[i + 2 * r] * scale - shift);
+      s[i + 2 * r + 1] = power_of_2(s[i + 2 * r + 1] * scale - shift);
+      sums[i / 4 % 4] += s[i + 2 * r] + s[i + 2 * r + 1];
+    }
+    total[r] = total[r] * rescale[r] + ((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  }
+}
+
+// Puts -infinity where a pair's bit is 0: x of the thread's first row, y of its second.
+template <int N> __device__ inline void hide_pairs(float (&scores)[N], uint2 bits) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+      float& x = scores[i / 2 * 4 + 2 * r + i % 2];
+      x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
+    }
 }
 
 }  // namespace samite
@@ -3356,6 +3582,11 @@ __device__ inline float2 load_shared_pair(u32 address) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
   return x;
 }
+// Four 8x8 blocks of 16-bit elements: lane 8 i + j has the address of row j of block i, x[i] this lane's two elements of block i: row lane / 4, columns lane % 4 * 2 and
+// the next.
+__device__ inline void store_blocks(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
 // Four 8x8 blocks of 16-bit elements, transposed: lane 8 i + j has the address of row j of block i, x[i] this lane's two elements of block i.
 __device__ inline void store_transposed(u32 address, const u32* x) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
@@ -3373,6 +3604,22 @@ __device__ inline void copy_box(u32 to, const tensor_map& map, u32 barrier, i32 
                "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
                : "memory");
 }
+
+// The same of a map whose rows have one more axis, taken whole: heads of a group beside one another in each token's place.
+__device__ inline void copy_packed_box(u32 to, const tensor_map& map, u32 barrier, i32 column, i32 row, i32 head, i32 batch) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %7, %4, %5, %6}], [%2];" ::"r"(to), "l"(&map),
+               "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(0)
+               : "memory");
+}
+
+// The way back, which clips what is outside of the map. One thread, after copies_follow of those that wrote the box; it waits until a box has been read.
+__device__ inline void store_packed_box(const tensor_map& map, u32 from, i32 column, i32 row, i32 head, i32 batch) {
+  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %6, %3, %4, %5}], [%1];" ::"l"(&map), "r"(from), "r"(column), "r"(row), "r"(head),
+               "r"(batch), "r"(0)
+               : "memory");
+}
+__device__ inline void boxes_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ inline void boxes_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 
 // `bytes` at a multiple of 16 bytes, as many as 16 divides. One thread.
 __device__ inline void copy_bytes(u32 to, const void* from, u32 bytes, u32 barrier) {
@@ -3413,11 +3660,13 @@ __device__ inline u64 operand(u32 tile, u32 lead) {
 template <class T, int N> struct warpgroup_product;
 
 // Registers by number, and the accumulators that they are.
+#define SAMITE_REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define SAMITE_REGISTERS_32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define SAMITE_REGISTERS_64 SAMITE_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define SAMITE_REGISTERS_96 SAMITE_REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define SAMITE_REGISTERS_128 SAMITE_REGISTERS_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define SAMITE_SUMS_8(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
+#define SAMITE_SUMS_16 SAMITE_SUMS_8(0), SAMITE_SUMS_8(8)
 #define SAMITE_SUMS_32 SAMITE_SUMS_8(0), SAMITE_SUMS_8(8), SAMITE_SUMS_8(16), SAMITE_SUMS_8(24)
 #define SAMITE_SUMS_64 SAMITE_SUMS_32, SAMITE_SUMS_8(32), SAMITE_SUMS_8(40), SAMITE_SUMS_8(48), SAMITE_SUMS_8(56)
 #define SAMITE_SUMS_96 SAMITE_SUMS_64, SAMITE_SUMS_8(64), SAMITE_SUMS_8(72), SAMITE_SUMS_8(80), SAMITE_SUMS_8(88)
@@ -3446,6 +3695,9 @@ template <class T, int N> struct warpgroup_product;
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                    \
   }
 #define SAMITE_PRODUCTS(T)                                                                                        \
+  template <> struct warpgroup_product<T, 32> {                                                                   \
+    SAMITE_PRODUCT(T, 32, 16, "%16", "%17", "%18")                                                                \
+  };                                                                                                              \
   template <> struct warpgroup_product<T, 64> {                                                                   \
     SAMITE_PRODUCT(T, 64, 32, "%32", "%33", "%34")                                                                \
     SAMITE_PRODUCT_BY_COLUMNS(T, 64, 32, "%32", "%33", "%34")                                                     \
@@ -3861,9 +4113,9 @@ __device__ inline i32 as_new(i32 x) {
 template <class Score> struct scored_rows {
   typename Score::of_head head;
   typename Score::of_row row[2];
-  __device__ inline void begin(const Score& score, i32 b, i32 h, float scale, i32 first_row) {
+  __device__ inline void begin(const Score& score, i32 b, i32 h, float scale, i32 first_row, i32 second_row) {
     head = score.head_of(b, h, scale);
-    row[0] = score.row_of(head, first_row), row[1] = score.row_of(head, first_row + 8);
+    row[0] = score.row_of(head, first_row), row[1] = score.row_of(head, second_row);
   }
 };
 template <> struct scored_rows<no_score> {};

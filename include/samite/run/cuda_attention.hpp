@@ -142,16 +142,18 @@ struct device_sm90_lists {
   device_address bits = 0;
   index_t section = 1;
   device_address counter = 0, order = 0;
+  index_t pack = 1;
 };
 
 struct device_sm90_attention {
-  tensor_map Q, K, V;
+  tensor_map Q, K, V, narrow_K, narrow_V, out;
+  index_t boxes_out = 0;
   device_attention p;
   device_sm90_lists lists;
 };
 
 struct device_sm90_gradient {
-  tensor_map Q, K, V, d_out;
+  tensor_map Q, K, V, d_out, narrow_K, narrow_V;
   device_attention p;
   device_sm90_lists lists;
   index_t row_stride = 0;

@@ -30,7 +30,7 @@ class cuda_attention_nodes {
     const std::span<const tensor_view> tensors = l.inputs.subspan(3, std::size_t(a.tensors));
     std::vector<std::byte>&mask = mask_parameters(l, a.mask), &score = score_parameters(l, a, tensors, p);
     place_sink(l, a, p, work_.scratch(std::size_t(p.heads) * 8));
-    if (decode_.forward(l, p, a.mask, mask, score) || (work_.node_of(l).score_is_narrow && sm90_.forward(l, p, a.mask, mask, score))) return;
+    if (decode_.forward(l, p, a.mask, mask, score) || (work_.node_of(l).score_is_narrow && sm90_.forward(l, p, a.mask, mask, a.score != nullptr, score))) return;
     const cuda_kernel& kernel = work_.kernel(l, kernel_role::attention);
     if (a.mask && p.keys > 0)
       p.lists = maps_.get(work_.stream, a.mask, work_.step, p.batch, p.heads, p.queries, p.keys, false, rows_of_lists(kernel)).rows;
@@ -51,7 +51,7 @@ class cuda_attention_nodes {
       return;
     }
     const std::span<const tensor_view> tensors = l.inputs.subspan(a.has_lse_gradient ? 7 : 6, std::size_t(a.tensors)), tensor_gradients = l.outputs.subspan(3, std::size_t(a.tensors));
-    const cuda_attention_sm90::gradient_plan plan = sm90_.plan_gradient(l, p, a.mask, mask_parameters(l, a.mask));
+    const cuda_attention_sm90::gradient_plan plan = sm90_.plan_gradient(l, p, a.mask, mask_parameters(l, a.mask), a.score != nullptr, a.tensors > 0);
     // Scratch: row_lse, row_delta, copies of what arrives in another dtype, and the sums of the score tensors' gradients and of dQ.
     std::size_t scratch_bytes = 0;
     const auto place = [&](std::size_t bytes) { return std::exchange(scratch_bytes, scratch_bytes + (bytes + 255) / 256 * 256); };

@@ -18,18 +18,22 @@ class cuda_attention_sm90 {
   ///
   /// mask_bytes   those of struct keep_mask
   /// score_bytes  those of struct score_function; a kernel without one does not look at them
-  bool forward(const launch& l, const device_attention& p, const std::shared_ptr<const program>& mask, std::vector<std::byte>& mask_bytes, std::vector<std::byte>& score_bytes) {
+  bool forward(const launch& l, const device_attention& p, const std::shared_ptr<const program>& mask, std::vector<std::byte>& mask_bytes, bool has_score, std::vector<std::byte>& score_bytes) {
     if (!work_.has(l, kernel_role::attention_sm90) || !fits(p)) return false;
     const cuda_kernel& kernel = work_.kernel(l, kernel_role::attention_sm90);
-    const index_t rows = kernel.use->block_rows, keys = kernel.use->block_keys, items = (p.queries + rows - 1) / rows * p.heads * p.batch;
-    if (items >= most) return false;
+    const index_t rows = kernel.use->block_rows, keys = kernel.use->block_keys;
+    if (blocks_of(p.queries, rows / 8) * p.heads * p.batch >= most) return false;
     device_sm90_attention call;
     call.p = p;
-    if (!encode(call.Q, l.inputs[0], rows) || !encode(call.K, l.inputs[1], keys) || !encode(call.V, l.inputs[2], keys)) return false;
-    const device_tile_maps::bit_lists found = lists_of(l, kernel_role::attention_bits, p, mask, mask_bytes, rows, keys);
+    const tensor_view &K = l.inputs[1], &V = l.inputs[2];
+    if (!encode(call.Q, l.inputs[0], rows) || !encode(call.K, K, keys) || !encode(call.V, V, keys)) return false;
+    const device_tile_maps::bit_lists found = lists_of(l, kernel_role::attention_bits, p, mask, mask_bytes, rows_by_queries(p, mask, rows, keys, has_score));
     if (!found.fits) return false;
+    if (!encode(call.Q, l.inputs[0], rows / found.pack, found.pack) || !encode(call.narrow_K, K, narrow_columns) || !encode(call.narrow_V, V, narrow_columns)) return false;
+    call.boxes_out = 64 % found.pack == 0 && encode(call.out, l.outputs[0], 64 / found.pack, found.pack);
     call.lists = found.lists;
-    call.lists.section = std::min(heads_in_cache(p.keys * channels(p) * 2) * (p.heads / p.key_heads), p.heads * p.batch);
+    const index_t items = blocks_of(p.queries, rows / found.pack) * (p.heads / found.pack) * p.batch;
+    call.lists.section = std::min(heads_in_cache(p.keys * channels(p) * 2) * (p.heads / p.key_heads), p.heads * p.batch) / found.pack;
     if (counter_.bytes() == 0) {
       counter_ = cuda_buffer(work_.device, 8);
       counter_.fill_zero(work_.stream);
@@ -47,21 +51,22 @@ class cuda_attention_sm90 {
     device_sm90_lists key_lists, query_lists;
   };
 
-  gradient_plan plan_gradient(const launch& l, const device_attention& p, const std::shared_ptr<const program>& mask, std::vector<std::byte>& mask_bytes) {
+  /// captures  whether gradients of elements that a score function reads are summed: heads then take blocks of their own
+  gradient_plan plan_gradient(const launch& l, const device_attention& p, const std::shared_ptr<const program>& mask, std::vector<std::byte>& mask_bytes, bool has_score, bool captures) {
     gradient_plan plan;
     if (!work_.has(l, kernel_role::sm90_keys) || !fits(p)) return plan;
     const kernel_use& kernel = *work_.kernel(l, kernel_role::sm90_keys).use;
     const index_t queries = kernel.block_keys, keys = kernel.block_rows;
     plan.row_stride = (p.queries + row_padding - 1) / row_padding * row_padding;
     if (plan.row_stride / queries * p.heads * p.batch >= most || (p.keys + keys - 1) / keys * p.heads * p.batch >= most) return plan;
-    const device_tile_maps::bit_lists by_keys = lists_of(l, kernel_role::sm90_key_bits, p, mask, mask_bytes, queries, keys);
+    const device_tile_maps::bit_lists by_keys = lists_of(l, kernel_role::sm90_key_bits, p, mask, mask_bytes, {.queries = queries, .keys = keys, .by_keys = true});
     if (!by_keys.fits) return plan;
     plan.key_lists = by_keys.lists;
     if (work_.has(l, kernel_role::sm90_finish)) {
       plan.sums_bytes = std::size_t(p.batch * p.heads * plan.row_stride) * std::size_t((p.head_dim + 63) / 64 * 64) * 4;
     } else {
       const kernel_use& other = *work_.kernel(l, kernel_role::sm90_queries).use;
-      const device_tile_maps::bit_lists by_queries = lists_of(l, kernel_role::attention_bits, p, mask, mask_bytes, other.block_rows, other.block_keys);
+      const device_tile_maps::bit_lists by_queries = lists_of(l, kernel_role::attention_bits, p, mask, mask_bytes, rows_by_queries(captures ? without_groups(p) : p, mask, other.block_rows, other.block_keys, has_score));
       if (!by_queries.fits) return plan;
       plan.query_lists = by_queries.lists;
     }
@@ -85,7 +90,9 @@ class cuda_attention_sm90 {
     const bool fused = plan.sums_bytes != 0;
     if (fused) check_cuda(cuda().fill_bytes_async(address_of(sums), 0, plan.sums_bytes, work_.stream.handle()), "zeroing the sums of dQ");
     call.lists = plan.key_lists;
-    call.lists.section = std::min(heads_in_cache(group * (row_bytes + (fused ? p.queries * p.head_dim * 4 : 0))), p.key_heads * p.batch);
+    // As many heads as the cache holds, but blocks for every multiprocessor: else the rest would wait for the section's longest list.
+    const index_t cached = heads_in_cache(group * (row_bytes + (fused ? p.queries * p.head_dim * 4 : 0))), busy = blocks_of(work_.device.sm_count(), blocks_of(p.keys, keys));
+    call.lists.section = std::min(std::max(cached, busy), p.key_heads * p.batch);
     start(kernel, key_blocks, call, score_bytes);
     if (work_.has(l, kernel_role::sm90_values)) start(work_.kernel(l, kernel_role::sm90_values), key_blocks, call, score_bytes);
     if (fused) {
@@ -93,11 +100,13 @@ class cuda_attention_sm90 {
     } else {
       const cuda_kernel& other = work_.kernel(l, kernel_role::sm90_queries);
       const index_t tile = other.use->block_rows, step = other.use->block_keys;
-      const bool encoded = encode(call.Q, l.inputs[0], tile) && encode(call.d_out, d_out, tile) && encode(call.K, l.inputs[1], step) && encode(call.V, l.inputs[2], step);
-      ensure(encoded, "what boxes of one height cut is cut by boxes of another");
       call.lists = plan.query_lists;
-      call.lists.section = std::min(heads_in_cache(p.keys * channels(p) * 2) * group, p.heads * p.batch);
-      start(other, plan.row_stride / tile * p.heads * p.batch, call, score_bytes);
+      const index_t pack = call.lists.pack, tokens = tile / pack;
+      const bool encoded = encode(call.Q, l.inputs[0], tokens, pack) && encode(call.d_out, d_out, tokens, pack) && encode(call.K, l.inputs[1], step) && encode(call.V, l.inputs[2], step) &&
+                           encode(call.narrow_K, l.inputs[1], narrow_columns) && encode(call.narrow_V, l.inputs[2], narrow_columns);
+      ensure(encoded, "what boxes of one shape cut is cut by boxes of another");
+      call.lists.section = std::min(heads_in_cache(p.keys * channels(p) * 2) * group, p.heads * p.batch) / pack;
+      start(other, blocks_of(p.queries, tokens) * (p.heads / pack) * p.batch, call, score_bytes);
     }
     if (has_sink) {
       std::byte* d_sink = l.outputs.back().data;
@@ -109,19 +118,33 @@ class cuda_attention_sm90 {
   }
 
   /// A TMA descriptor of a [B,H,rows,D] operand with boxes of 64 columns of `rows` rows; false if TMA can't address it.
-  static bool encode(tensor_map& map, const tensor_view& v, index_t rows) {
+  ///
+  /// pack  not 0: with an axis more, [B,H / pack,rows,pack,D], whose boxes hold it whole
+  static bool encode(tensor_map& map, const tensor_view& v, index_t rows, index_t pack = 0) {
     if (cuda().encode_tensor_map == nullptr || v.strides[3] != 1) return false;
-    std::uint64_t dims[4] = {std::uint64_t(v.dims[3]), std::uint64_t(v.dims[2]), std::uint64_t(v.dims[1]), std::uint64_t(v.dims[0])}, strides[3];
-    for (int i = 0; i < 3; ++i) {  // the stride of an axis of one element is never used, but must be a fitting number
-      strides[i] = v.dims[std::size_t(2 - i)] > 1 ? std::uint64_t(v.strides[std::size_t(2 - i)]) * 2 : 256;
-      if (strides[i] == 0 || strides[i] % 16 != 0 || strides[i] >= std::uint64_t(1) << 40) return false;
+    struct axis {
+      index_t length, stride;
+      std::uint32_t box;
+    };
+    axis axes[5];
+    int count = 0;
+    axes[count++] = {v.dims[3], 1, 64};
+    if (pack != 0) axes[count++] = {pack, v.strides[1], std::uint32_t(pack)};
+    axes[count++] = {v.dims[2], v.strides[2], std::uint32_t(rows)};
+    axes[count++] = {v.dims[1] / std::max<index_t>(1, pack), v.strides[1] * std::max<index_t>(1, pack), 1};
+    axes[count++] = {v.dims[0], v.strides[0], 1};
+    std::uint64_t dims[5], strides[5];
+    std::uint32_t box[5], steps[5] = {1, 1, 1, 1, 1};
+    for (int i = 0; i < count; ++i) {  // the stride of an axis of one element is never used, but must be a fitting number
+      const std::uint64_t stride = axes[i].length > 1 ? std::uint64_t(axes[i].stride) * 2 : 256;
+      if (i > 0 && (stride == 0 || stride % 16 != 0 || stride >= std::uint64_t(1) << 40)) return false;
+      if (axes[i].length < 1 || axes[i].length > index_t(1) << 31) return false;
+      dims[i] = std::uint64_t(axes[i].length), box[i] = axes[i].box;
+      if (i > 0) strides[i - 1] = stride;
     }
-    for (const std::uint64_t d : dims)
-      if (d < 1 || d > std::uint64_t(1) << 31) return false;
     if (address_of(v.data) % 16 != 0) return false;
-    const std::uint32_t box[4] = {64, std::uint32_t(rows), 1, 1}, steps[4] = {1, 1, 1, 1};
     constexpr int swizzle_128 = 3, promote_256 = 3;
-    return cuda().encode_tensor_map(&map, v.type == dtype::bf16 ? 9 : 6, 4, const_cast<std::byte*>(v.data), dims, strides, box, steps, 0, swizzle_128, promote_256, 0) == 0;
+    return cuda().encode_tensor_map(&map, v.type == dtype::bf16 ? 9 : 6, std::uint32_t(count), const_cast<std::byte*>(v.data), dims, strides, box, steps, 0, swizzle_128, promote_256, 0) == 0;
   }
 
  private:
@@ -138,15 +161,29 @@ class cuda_attention_sm90 {
   /// Heads, at least 1, whose bytes take 32 MB together, a large part of the L2.
   static index_t heads_in_cache(index_t head_bytes) { return std::max<index_t>(1, (index_t(32) << 20) / std::max<index_t>(1, head_bytes)); }
 
-  /// The lists of a mask for tiles of queries by keys, their bit tiles filled by the kernel of that role.
+  static device_attention without_groups(device_attention p) {
+    p.key_heads = p.heads;
+    return p;
+  }
+  static index_t blocks_of(index_t length, index_t block) { return (length + block - 1) / block; }
+
+  /// Lists for blocks of rows of queries.
+  static device_tile_maps::bit_options rows_by_queries(const device_attention& p, const std::shared_ptr<const program>& mask, index_t rows, index_t keys, bool has_score) {
+    device_tile_maps::bit_options o{.queries = rows, .keys = keys, .narrows = mask != nullptr && keys == 128 && !has_score};
+    if (mask) o.most_pack = heads_to_pack(*mask, p.heads / p.key_heads, has_score);
+    return o;
+  }
+
+  /// The lists of a mask, their bit tiles filled by the kernel of that role.
   device_tile_maps::bit_lists lists_of(const launch& l, kernel_role role, const device_attention& p, const std::shared_ptr<const program>& mask, std::vector<std::byte>& mask_bytes,
-                                       index_t queries, index_t keys) {
-    device_tile_maps::bit_lists found = maps_.get_bits(work_.stream, mask, work_.step, p.batch, p.heads, p.queries, p.keys, queries, keys, role == kernel_role::sm90_key_bits);
+                                       const device_tile_maps::bit_options& options) {
+    device_tile_maps::bit_lists found = maps_.get_bits(work_.stream, mask, work_.step, p.batch, p.heads, p.queries, p.keys, options);
     found.fits = found.fits && found.runs < most;
     if (found.fits && found.fresh > 0) {
       device_address undecided = found.undecided, bits = found.lists.bits;
       index_t query_count = p.queries, key_count = p.keys;
-      void* arguments[] = {&undecided, &bits, &query_count, &key_count, mask_bytes.data()};
+      std::int32_t pack = std::int32_t(found.pack);
+      void* arguments[] = {&undecided, &bits, &query_count, &key_count, &pack, mask_bytes.data()};
       work_.start(work_.kernel(l, role), found.fresh, 1, arguments);
     }
     return found;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <samite/mask/bit_tiles.hpp>
+#include <samite/run/attention_packing.hpp>
 #include <samite/run/cuda_attention.hpp>
 #include <samite/run/decode_parts.hpp>
 
@@ -20,13 +21,17 @@ struct lists_of_runs {
 };
 
 /// numbers  of the undecided tiles' bits, in the order of the runs; null: 0, 1, 2, ... A run ends where the next tile's bits don't follow
-inline lists_of_runs lists_with_bits(std::span<const tile_run> runs, std::span<const std::int32_t> starts, const std::vector<std::int32_t>* numbers) {
+/// marks    narrow tiles come first in their lists; a run's undecided tiles have the same half
+inline lists_of_runs lists_with_bits(std::span<const tile_run> runs, std::span<const std::int32_t> starts, const std::vector<std::int32_t>* numbers,
+                                     const tile_marks& marks = {}) {
   lists_of_runs out;
   out.begin.reserve(starts.size()), out.runs.reserve(runs.size());
   std::int32_t bits = 0;
   for (std::size_t list = 0; list < starts.size(); ++list) {
     out.begin.push_back(std::int64_t(out.runs.size()));
     if (list + 1 == starts.size()) break;
+    const std::int32_t part = marks.narrow.empty() ? -1 : marks.narrow[list], narrow_tile = part < 0 ? -1 : part / marks.parts;
+    std::int32_t end = -1;  // of an undecided run that may go on
     for (const tile_run& run : runs.subspan(std::size_t(starts[list]), std::size_t(starts[list + 1] - starts[list]))) {
       if (run.kind == tile_kind::full) {
         out.runs.push_back({run.first, run.last + 1, 1, -1});
@@ -34,9 +39,15 @@ inline lists_of_runs lists_with_bits(std::span<const tile_run> runs, std::span<c
       }
       for (std::int32_t t = run.first; t <= run.last; ++t, ++bits) {
         const std::int32_t number = numbers != nullptr ? (*numbers)[std::size_t(bits)] : bits;
-        const bool follows = t > run.first && number == out.runs.back().bits + (t - out.runs.back().first);
+        if (t == narrow_tile) {
+          out.runs.insert(out.runs.begin() + out.begin.back(), {t, t + 1, -1 - part % marks.parts, number});
+          continue;
+        }
+        const std::int32_t half = marks.halves.empty() ? 0 : marks.halves[std::size_t(bits)];
+        const bool follows = t > run.first && end == t && number == out.runs.back().bits + (t - out.runs.back().first) && half == out.runs.back().full;
         if (follows) out.runs.back().last = t + 1;
-        else out.runs.push_back({t, t + 1, 0, number});
+        else out.runs.push_back({t, t + 1, half, number});
+        end = t + 1;
       }
     }
   }
@@ -69,10 +80,17 @@ class device_tile_maps {
   struct bit_lists {
     device_sm90_lists lists;
     device_address undecided = 0;
-    index_t fresh = 0, runs = 0;
+    index_t fresh = 0, runs = 0, pack = 1;  // pack: query heads that share a tile; lists.head_lists is from one such group to the next
     bool fits = true;  // false: more bits than bit_limit; another kernel must evaluate the mask
   };
   static constexpr std::size_t bit_limit = std::size_t(1) << 28;
+  /// What lists with bit tiles are for.
+  struct bit_options {
+    index_t queries = 128, keys = 128;  // of a tile
+    bool by_keys = false;               // a list a key tile, not a query tile
+    index_t most_pack = 1;              // as packed_tiles of heads; 1 by keys
+    bool narrows = false;               // whether a list may begin with a narrow tile
+  };
   static constexpr index_t tile = 64;  // attention_tile of the kernels
   /// Parts of a decode step, where the kernel reads them.
   struct part_lists {
@@ -86,30 +104,31 @@ class device_tile_maps {
     if (known && (!with_columns || e->has_columns)) return e->value;
     key k = std::exchange(e->of, key{});  // matches nothing until it is complete
     tile_map map(mask ? any_mask(*mask) : any_mask(), {.B = B, .H = H, .Q = Q, .K = K, .tile_q = queries, .tile_k = tile});
-    e->value.rows = place(stream, map, map.row_runs(), map.row_starts(), map.q_tiles(), e->row_memory);
+    e->value.rows = place(stream, map, lists_with_bits(map.row_runs(), map.row_starts(), nullptr), map.q_tiles(), e->row_memory);
     if (with_columns) {
       map.build_columns();
-      e->value.columns = place(stream, map, map.column_runs(), map.column_starts(), map.k_tiles(), e->column_memory);
+      e->value.columns = place(stream, map, lists_with_bits(map.column_runs(), map.column_starts(), nullptr), map.k_tiles(), e->column_memory);
     }
     e->has_columns = with_columns;
     e->of = std::move(k);
     return e->value;
   }
 
-  /// Lists of tiles of `queries` by `keys`: one a query tile, or `by_keys` one a key tile.
-  bit_lists get_bits(const cuda_stream& stream, const std::shared_ptr<const program>& mask, step_snapshot& step, index_t B, index_t H, index_t Q, index_t K, index_t queries, index_t keys,
-                     bool by_keys = false) {
-    auto [e, known] = find(stream, mask, step, {B, H, Q, K, queries, keys, by_keys ? 2 : 1});
-    const std::size_t bit_bytes = std::size_t(by_keys ? keys : queries) * 16;  // two words of 32 bits for each of twice as many threads
+  bit_lists get_bits(const cuda_stream& stream, const std::shared_ptr<const program>& mask, step_snapshot& step, index_t B, index_t H, index_t Q, index_t K, const bit_options& options) {
+    const bool by_keys = options.by_keys;
+    auto [e, known] = find(stream, mask, step, {B, H, Q, K, options.queries, options.keys, by_keys ? 2 : 4 * options.most_pack + (options.narrows ? 1 : 0)});
+    const std::size_t bit_bytes = std::size_t(by_keys ? options.keys : options.queries) * 16;  // two words of 32 bits for each of twice as many threads
     if (known) {
       e->bits.fresh = 0;
       return e->bits;
     }
     key k = std::exchange(e->of, key{});
     const any_mask lowered = mask ? any_mask(*mask) : any_mask();
-    tile_map map(lowered, {.B = B, .H = H, .Q = Q, .K = K, .tile_q = queries, .tile_k = keys});
-    if (by_keys) map.build_columns();
+    const tile_options sizes{.B = B, .H = H, .Q = Q, .K = K, .tile_q = options.queries, .tile_k = options.keys};
+    const packed_tiles tiles = by_keys ? packed_tiles::by_keys(lowered, sizes) : packed_tiles::by_queries(lowered, sizes, options.most_pack, options.narrows);
+    const tile_map& map = tiles.map;
     e->bits = {};
+    e->bits.pack = tiles.pack;
     bit_tiles stored = number_bit_tiles(lowered, map);
     e->bits.fits = stored.distinct.size() * bit_bytes <= bit_limit;
     if (e->bits.fits) {
@@ -117,8 +136,8 @@ class device_tile_maps {
       const std::span<const tile_run> runs = by_keys ? map.column_runs() : map.row_runs();
       const std::span<const std::int32_t> starts = by_keys ? map.column_starts() : map.row_starts();
       const index_t per_map = by_keys ? map.k_tiles() : map.q_tiles();
-      const device_tile_lists lists = place(stream, map, runs, starts, per_map, e->row_memory, &stored.numbers);
-      e->bits.lists = {lists.runs, lists.begin, lists.batch_lists, lists.head_lists, 0, 1, 0, 0};
+      const device_tile_lists lists = place(stream, map, lists_with_bits(runs, starts, &stored.numbers, tiles.marks), per_map, e->row_memory);
+      e->bits.lists = {lists.runs, lists.begin, lists.batch_lists, lists.head_lists * tiles.pack, 0, 1, 0, 0, tiles.pack};
       e->bits.fresh = index_t(stored.distinct.size()), e->bits.runs = index_t(runs.size() + stored.numbers.size());  // as many at most
       // The order of the lists, the tiles whose bits are to be filled, their bits.
       static_assert(sizeof(bit_tiles::tile) == sizeof(device_undecided_tile));
@@ -206,14 +225,13 @@ class device_tile_maps {
     return {&e, known};
   }
 
-  static device_tile_lists place(const cuda_stream& stream, const tile_map& map, std::span<const tile_run> runs, std::span<const std::int32_t> starts, index_t per_map, cuda_buffer& memory,
-                                 const std::vector<std::int32_t>* numbers = nullptr) {
-    return {upload(stream, runs, starts, memory, numbers), memory.address(), shares_batches(map) ? 0 : map.map_of(1, 0) * per_map, shares_heads(map) ? 0 : per_map};
+  static device_tile_lists place(const cuda_stream& stream, const tile_map& map, const lists_of_runs& lists, index_t per_map, cuda_buffer& memory) {
+    return {upload(stream, lists, memory), memory.address(), shares_batches(map) ? 0 : map.map_of(1, 0) * per_map, shares_heads(map) ? 0 : per_map};
   }
 
   // The starts, then the runs, in one block; returns the address of the runs.
-  static device_address upload(const cuda_stream& stream, std::span<const tile_run> runs, std::span<const std::int32_t> starts, cuda_buffer& memory, const std::vector<std::int32_t>* numbers) {
-    const auto [begin, out] = lists_with_bits(runs, starts, numbers);
+  static device_address upload(const cuda_stream& stream, const lists_of_runs& lists, cuda_buffer& memory) {
+    const auto& [begin, out] = lists;
     const std::size_t start_bytes = (begin.size() * sizeof(std::int64_t) + 255) / 256 * 256, bytes = start_bytes + out.size() * sizeof(device_tile_run);
     if (memory.bytes() < bytes) memory = cuda_buffer(stream.device(), bytes * 2);
     memory.upload(stream, begin.data(), begin.size() * sizeof(std::int64_t));
