@@ -29,6 +29,7 @@ template <int D, int Dv, bool Full = false> struct sm90_shape {
   static constexpr int query_bytes = rows * widest * 2, key_bytes = keys * D * 2, value_bytes = keys * Dv * 2;
 };
 constexpr int sm90_plan_runs = 16, sm90_plan_bytes = 32 + 16 * sm90_plan_runs;  // of an item that is to be loaded next
+constexpr int sm90_plan_ahead = 3;  // tiles of the one before that are still to be loaded when it is fetched
 template <int D, int Dv, bool Full = false> constexpr int sm90_shared_bytes =
     1024 + sm90_shape<D, Dv, Full>::buffers * sm90_shape<D, Dv, Full>::query_bytes + 2 * (sm90_shape<D, Dv, Full>::key_bytes + sm90_shape<D, Dv, Full>::value_bytes) + 256 + 2 * sm90_plan_bytes;
 
@@ -84,7 +85,8 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
     // The last tile of keys hides what is past the end.
     const i32 whole = p.keys % keys != 0 ? i32(p.keys / keys) : 0x7fffffff;  // tiles before one that is cut
     if (threadIdx.x == 32) {
-      // Fetches the next item and its list while the tiles of the one before are loaded: five reads of memory that wait for one another.
+      // Fetches the next item and its list while the last tiles of the one before are loaded: five reads of memory that wait for one another. Not sooner,
+      // or a block would keep an item that another has time for.
       for (u32 planned = 0;; ++planned) {
         const u32 plan = plan_of + (planned & 1) * sm90_plan_bytes;
         if (planned > 0) barrier_wait(plan_read, (planned & 1) ^ 1);
@@ -123,8 +125,9 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       const int2 head = load_shared(plan), list = load_shared(plan + 8), place = load_shared(plan + 16), counts = load_shared(plan + 24);
       barrier_wait(query_empty + 8 * buffer(), (started / shape::buffers & 1) ^ 1);
       if (head.x < 0) break;
-      barrier_arrive(plan_read);
+      if (counts.x <= sm90_plan_ahead) barrier_arrive(plan_read);
       const i32 query_tile = head.y, run = list.x, end = list.y, tiles = counts.x, hiding = counts.y;
+      i32 left = tiles;  // to be loaded
       const auto run_at = [&](i32 r) {
         if (r - run >= sm90_plan_runs) return a.lists.runs[r];
         const int2 tiles_of = load_shared(plan + 32 + 16 * (r - run)), kind = load_shared(plan + 40 + 16 * (r - run));
@@ -147,6 +150,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
           const i32 first = pass == 0 && decided ? (r.last > whole ? whole : r.last) : r.first, last = pass == 0 ? r.last : !decided ? r.first : r.last > whole ? whole : r.last;
 #pragma unroll 1
           for (i32 tile = first; tile < last; ++tile, ++loaded) {
+            if (left-- == sm90_plan_ahead + 1) barrier_arrive(plan_read);
             const u32 stage = loaded & 1, parity = (loaded / 2 & 1) ^ 1;
             barrier_wait(key_empty + 8 * stage, parity);
             const bool narrow = narrows && r.full < 0;
