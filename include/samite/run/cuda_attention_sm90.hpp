@@ -17,6 +17,7 @@ class cuda_attention_sm90 {
   /// Runs the forward pass if the node has a kernel for sm_90a and the sizes and strides suit it.
   ///
   /// mask_bytes   those of struct keep_mask
+  /// has_score    whether there is a score function but the identity
   /// score_bytes  those of struct score_function; a kernel without one does not look at them
   bool forward(const launch& l, const device_attention& p, const std::shared_ptr<const program>& mask, std::vector<std::byte>& mask_bytes, bool has_score, std::vector<std::byte>& score_bytes) {
     if (!work_.has(l, kernel_role::attention_sm90) || !fits(p)) return false;
@@ -51,7 +52,7 @@ class cuda_attention_sm90 {
     device_sm90_lists key_lists, query_lists;
   };
 
-  /// captures  whether gradients of elements that a score function reads are summed: heads then take blocks of their own
+  /// captures  whether gradients of elements that a score function reads are summed: each head then has tiles of its own
   gradient_plan plan_gradient(const launch& l, const device_attention& p, const std::shared_ptr<const program>& mask, std::vector<std::byte>& mask_bytes, bool has_score, bool captures) {
     gradient_plan plan;
     if (!work_.has(l, kernel_role::sm90_keys) || !fits(p)) return plan;

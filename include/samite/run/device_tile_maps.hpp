@@ -114,6 +114,7 @@ class device_tile_maps {
     return e->value;
   }
 
+  /// Lists of tiles with their bits, as the kernels for sm_90a walk them.
   bit_lists get_bits(const cuda_stream& stream, const std::shared_ptr<const program>& mask, step_snapshot& step, index_t B, index_t H, index_t Q, index_t K, const bit_options& options) {
     const bool by_keys = options.by_keys;
     auto [e, known] = find(stream, mask, step, {B, H, Q, K, options.queries, options.keys, by_keys ? 2 : 4 * options.most_pack + (options.narrows ? 1 : 0)});
@@ -125,12 +126,16 @@ class device_tile_maps {
     key k = std::exchange(e->of, key{});
     const any_mask lowered = mask ? any_mask(*mask) : any_mask();
     const tile_options sizes{.B = B, .H = H, .Q = Q, .K = K, .tile_q = options.queries, .tile_k = options.keys};
-    const packed_tiles tiles = by_keys ? packed_tiles::by_keys(lowered, sizes) : packed_tiles::by_queries(lowered, sizes, options.most_pack, options.narrows);
+    packed_tiles tiles = by_keys ? packed_tiles::by_keys(lowered, sizes) : packed_tiles::by_queries(lowered, sizes, options.most_pack, options.narrows);
+    bit_tiles stored = number_bit_tiles(lowered, tiles.map);
+    const auto fits = [&] { return stored.distinct.size() * bit_bytes <= bit_limit; };
+    if (!fits() && tiles.pack > 1) {  // tiles of more tokens have fewer bits
+      tiles = packed_tiles::by_queries(lowered, sizes, 1, options.narrows);
+      stored = number_bit_tiles(lowered, tiles.map);
+    }
     const tile_map& map = tiles.map;
     e->bits = {};
-    e->bits.pack = tiles.pack;
-    bit_tiles stored = number_bit_tiles(lowered, map);
-    e->bits.fits = stored.distinct.size() * bit_bytes <= bit_limit;
+    e->bits.pack = tiles.pack, e->bits.fits = fits();
     if (e->bits.fits) {
       if (by_keys) sort_by_keys(map, stored.numbers);
       const std::span<const tile_run> runs = by_keys ? map.column_runs() : map.row_runs();
