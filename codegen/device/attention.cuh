@@ -51,13 +51,13 @@ template <class T> __device__ inline T* head_data(const attention_tensor& t, ind
   return static_cast<T*>(t.data) + b * t.batch_stride + h * t.head_stride;
 }
 
-// The block's place: tiles of one head follow one another, so that they share its keys in L2; the last tile comes first,
-// since causal masks give it the most work.
+// The block's place: tiles of one head follow one another, so that they share its keys in L2; the last tile of queries comes first,
+// and the first one of keys, since causal masks give it the most work.
 struct block_place {
   index b, h, tile;
-  __device__ block_place(index tiles, index heads) {
+  __device__ block_place(index tiles, index heads, bool last_first = true) {
     index rest = blockIdx.x;
-    tile = tiles - 1 - rest % tiles;
+    tile = last_first ? tiles - 1 - rest % tiles : rest % tiles;
     rest /= tiles;
     h = rest % heads, b = rest / heads;
   }
@@ -149,23 +149,50 @@ template <class Real> __device__ inline void sink_gradient(const attention_param
   if (threadIdx.x == 0) static_cast<Real*>(d_sink)[h] = sum;
 }
 
-// row_lse = lse * unit, row_delta = rowsum(d_out * out) - d_lse. A warp a row; grid: any number of blocks of 256 threads.
+// row_lse = lse * unit, row_delta = rowsum(d_out * out) - d_lse. Grid: any number of blocks of 256 threads, which take 64 rows of a head at a time, a row
+// for 16 threads. Heads of the same rows follow one another: where tokens are stored head beside head, their rows are neighbours.
 // A row without a kept key gets lse +infinity, so that exp(score - lse) is 0 and not exp(-inf + inf), and Delta 0.
 template <class T, class Real> __device__ inline void prepare_gradient(const attention_parameters& p, Real unit) {
-  const index rows = p.batch * p.heads * p.queries, step = index(gridDim.x) * (blockDim.x / 32);
-  for (index row = (index(blockIdx.x) * blockDim.x + threadIdx.x) / 32; row < rows; row += step) {
-    const index q = row % p.queries, h = row / p.queries % p.heads, b = row / p.queries / p.heads;
-    const T* out = head_data<const T>(p.out, b, h) + q * p.out.row_stride;
-    const T* d_out = head_data<const T>(p.d_out, b, h) + q * p.d_out.row_stride;
-    Real sum = 0;
-    for (int d = threadIdx.x % 32; d < p.value_dim; d += 32)
-      sum += arithmetic<Real>::load(out[d * p.out.column_stride]) * arithmetic<Real>::load(d_out[d * p.d_out.column_stride]);
-    for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-    if (threadIdx.x % 32 != 0) continue;
-    const Real lse = static_cast<const Real*>(p.lse)[row];
-    const bool hidden = lse == Real(-infinity());
-    static_cast<Real*>(p.row_lse)[row] = hidden ? Real(infinity()) : lse * unit;
-    static_cast<Real*>(p.row_delta)[row] = hidden ? Real(0) : sum - (p.d_lse != nullptr ? static_cast<const Real*>(p.d_lse)[row] : Real(0));
+  constexpr int lanes = 16, groups = 256 / lanes, rows = attention_tile / groups;
+  const int lane = threadIdx.x % lanes;
+  const index tiles = tiles_of(p.queries);
+  for (index i = blockIdx.x; i < p.batch * p.heads * tiles; i += gridDim.x) {
+    const index h = i % p.heads, b = i / p.heads / tiles, first = i / p.heads % tiles * attention_tile + threadIdx.x / lanes;
+    const T *const out = head_data<const T>(p.out, b, h), *const d_out = head_data<const T>(p.d_out, b, h);
+    Real sums[rows] = {};
+    if (p.out.vectors && p.d_out.vectors) {
+      constexpr int unit = 16 / sizeof(T);
+      for (int d = lane * unit; d < p.value_dim; d += lanes * unit) {
+        uint4 x[rows], y[rows];  // all loads before their use
+#pragma unroll
+        for (int r = 0; r < rows; ++r) {
+          const index q = first + r * groups;
+          x[r] = y[r] = {0, 0, 0, 0};
+          if (q < p.queries) x[r] = *reinterpret_cast<const uint4*>(out + q * p.out.row_stride + d), y[r] = *reinterpret_cast<const uint4*>(d_out + q * p.d_out.row_stride + d);
+        }
+#pragma unroll
+        for (int r = 0; r < rows; ++r)
+#pragma unroll
+          for (int e = 0; e < unit; ++e) sums[r] += arithmetic<Real>::load(reinterpret_cast<const T*>(&x[r])[e]) * arithmetic<Real>::load(reinterpret_cast<const T*>(&y[r])[e]);
+      }
+    } else {
+      for (int d = lane; d < p.value_dim; d += lanes)
+#pragma unroll
+        for (int r = 0; r < rows; ++r) {
+          const index q = first + r * groups;
+          if (q < p.queries) sums[r] += arithmetic<Real>::load(out[q * p.out.row_stride + d * p.out.column_stride]) * arithmetic<Real>::load(d_out[q * p.d_out.row_stride + d * p.d_out.column_stride]);
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      for (int distance = lanes / 2; distance > 0; distance /= 2) sums[r] += __shfl_xor_sync(0xffffffffu, sums[r], distance);
+      const index q = first + r * groups, row = (b * p.heads + h) * p.queries + q;
+      if (lane != 0 || q >= p.queries) continue;
+      const Real lse = static_cast<const Real*>(p.lse)[row];
+      const bool hidden = lse == Real(-infinity());
+      static_cast<Real*>(p.row_lse)[row] = hidden ? Real(infinity()) : lse * unit;
+      static_cast<Real*>(p.row_delta)[row] = hidden ? Real(0) : sums[r] - (p.d_lse != nullptr ? static_cast<const Real*>(p.d_lse)[row] : Real(0));
+    }
   }
 }
 

@@ -9,6 +9,10 @@ namespace samite {
 __device__ inline void copy_async(void* to, const void* from, bool exists) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(exists ? 16 : 0) : "memory");
 }
+// 4 bytes.
+__device__ inline void copy_async_4(void* to, const void* from, bool exists) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(exists ? 4 : 0) : "memory");
+}
 __device__ inline void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // All but the thread's last N groups of copies are done.
 template <int N> __device__ inline void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }

@@ -1,31 +1,17 @@
-// attention_mma.cuh: attention of bf16 and f16 tensors on mma.sync m16n8k16, forward and backward, for sm_80 and newer.
+// attention_mma.cuh: attention of bf16 and f16 tensors on mma.sync m16n8k16, for sm_80 and newer; its gradients are in attention_mma_gradient.cuh.
 //
 // D and Dv are the head dims padded to a multiple of 16 (of 32 where either passes 128), at most 256; the padding is zeros in
 // shared memory. Scores, softmax and sums are fp32; P and dS are rounded to the tensors' type before they multiply.
 //   forward  one block of 128 threads for 128 queries, a warp for 32 (64 and 16 past head dims of 128 and with score functions); K and V
 //            tiles of 64 keys, copied while others are used; online softmax in powers of 2
-//   dQ       the same blocks; 64 keys a step (32 where a head dim passes 96, 16 past 192)
-//   dK, dV   one block of 128 threads for 64 keys (32 where a head dim passes 128: there pairs of warps share 16 keys and
-//            keep half of the columns each); walks the query heads of the group, 32 queries a step. No atomics.
 // Dynamic shared memory: see *_shared_bytes; at most 101376 bytes, which every served device has.
-// source  Dao 2023, arXiv:2307.08691, algorithms 1 and 2; the dK/dV and dQ split into two kernels is for determinism
+// source  Dao 2023, arXiv:2307.08691, algorithm 1
 #pragma once
 #include "attention_copies.cuh"
 
 namespace samite {
 
 constexpr int mma_threads = 128, mma_rows = 16;
-
-// Steps shrink as the accumulators grow, or registers spill (ptxas 13.0, sm_80 and sm_90a).
-template <int D, int Dv> struct mma_shape {
-  static constexpr int largest = D > Dv ? D : Dv;
-  static constexpr bool wide = largest > 128;
-  static constexpr int key_step = largest > 192 ? 16 : largest > 96 ? 32 : 64;  // dQ
-  static constexpr int key_tile = wide ? 32 : 64;                               // dK, dV
-  static constexpr int column_parts = wide ? 2 : 1;                             // dK, dV
-  static constexpr int query_step = 32;                                         // dK, dV: queries in shared memory
-  static constexpr int query_part = largest > 96 ? 16 : 32;                     // dK, dV: of them in registers at once
-};
 
 // A value as another lane of the warp has it. All threads of the warp.
 struct from_lane {
@@ -258,149 +244,6 @@ __device__ inline void attention_forward(const attention_parameters& p, const Ma
     }
     store_rows(O[r], p.out, head_data<T>(p.out, b, h), first_row, p.queries, 0, p.value_dim, factor[0], factor[1]);
   }
-}
-
-// ---- backward: dQ -------------------------------------------------------------------------------------------------------
-
-template <int D, int Dv> constexpr int query_gradient_shared_bytes = (attention_tile + mma_shape<D, Dv>::key_step) * (padded<D> + padded<Dv>) * 2;
-
-template <class T, int D, int Dv, class Mask, class Score>
-__device__ inline void attention_query_gradient(const attention_parameters& p, const Mask& mask, const Score& score) {
-  constexpr int step = mma_shape<D, Dv>::key_step, key_tiles = step / 8, head_tiles = D / 8;
-  extern __shared__ uint4 shared[];
-  T* Qs = reinterpret_cast<T*>(shared);
-  T* dOs = Qs + attention_tile * padded<D>;
-  T* Ks = dOs + attention_tile * padded<Dv>;
-  T* Vs = Ks + step * padded<D>;
-  const block_place at(tiles_of(p.queries), p.heads);
-  const index b = at.b, h = at.h, g = h / (p.heads / p.key_heads), first_query = at.tile * attention_tile;
-  const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * mma_rows;
-  const T *K = head_data<const T>(p.K, b, g), *V = head_data<const T>(p.V, b, g);
-  const float scale = Score::identity ? float(p.scale) * log2_e : float(p.scale);
-
-  load_rows<attention_tile, D, padded<D>, mma_threads>(Qs, p.Q, head_data<const T>(p.Q, b, h), first_query, p.queries, p.head_dim);
-  load_rows<attention_tile, Dv, padded<Dv>, mma_threads>(dOs, p.d_out, head_data<const T>(p.d_out, b, h), first_query, p.queries, p.value_dim);
-  float lse[2], delta[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const index q = first_query + warp_row + lane / 4 + half * 8, row = (b * p.heads + h) * p.queries + q;
-    lse[half] = q < p.queries ? static_cast<const float*>(p.row_lse)[row] : infinity();
-    delta[half] = q < p.queries ? static_cast<const float*>(p.row_delta)[row] : 0.0f;
-  }
-  float dQ[head_tiles][4] = {};
-  float held[Score::held + 1] = {};  // of elements that all pairs of a head share
-
-  walk_tiles(p.lists, b, h, at.tile, tiles_of(p.keys), [&](index tile, bool full) {
-#pragma unroll 1
-    for (index first_key = tile * attention_tile; first_key < (tile + 1) * attention_tile && first_key < p.keys; first_key += step) {
-      __syncthreads();  // the keys before have been used
-      load_rows<step, D, padded<D>, mma_threads>(Ks, p.K, K, first_key, p.keys, p.head_dim);
-      load_rows<step, Dv, padded<Dv>, mma_threads>(Vs, p.V, V, first_key, p.keys, p.value_dim);
-      __syncthreads();
-      float s[key_tiles][4] = {}, dP[key_tiles][4] = {};
-      multiply_rows<D>(s, Qs, warp_row, Ks, 0);
-      multiply_rows<Dv>(dP, dOs, warp_row, Vs, 0);
-      const u32 visible = visible_pairs<key_tiles, false>(p, mask, b, h, first_query + warp_row, first_key, full);
-#pragma unroll
-      for (int n = 0; n < key_tiles; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const bool kept = (visible >> (4 * n + e) & 1u) != 0;
-          const float x = s[n][e] * scale;
-          if constexpr (Score::identity) {
-            s[n][e] = kept ? exp2f(x - lse[e / 2]) * (dP[n][e] - delta[e / 2]) : 0.0f;
-          } else {
-            const pair_place at_pair(first_query + warp_row, first_key, n, e);
-            const float dy = exp2f(score.value(b, h, at_pair.row, at_pair.column, x) * log2_e - lse[e / 2]) * (dP[n][e] - delta[e / 2]);
-            s[n][e] = kept ? score.adjoint(b, h, at_pair.row, at_pair.column, x, dy) : 0.0f;
-            if (kept) score.gradient(b, h, at_pair.row, at_pair.column, x, dy, held);
-          }
-        }
-      multiply_columns<D>(dQ, s, Ks, 0, 0);
-    }
-  });
-  if constexpr (Score::held > 0)
-#pragma unroll
-    for (int i = 0; i < Score::held; ++i) {
-      const float sum = block_sum<mma_threads>(held[i]);
-      if (threadIdx.x == 0) score.add_held(i, b, h, sum);
-    }
-  store_rows(dQ, p.dQ, head_data<T>(p.dQ, b, h), first_query + warp_row, p.queries, 0, p.head_dim, float(p.scale), float(p.scale));
-}
-
-// ---- backward: dK, dV -----------------------------------------------------------------------------------------------------
-
-template <int D, int Dv> constexpr int key_gradient_shared_bytes =
-    (mma_shape<D, Dv>::key_tile + mma_shape<D, Dv>::query_step) * (padded<D> + padded<Dv>) * 2;
-
-template <class T, int D, int Dv, class Mask, class Score>
-__device__ inline void attention_key_gradient(const attention_parameters& p, const Mask& mask, const Score& score) {
-  using shape = mma_shape<D, Dv>;
-  constexpr int step = shape::query_step, query_tiles = shape::query_part / 8, parts = shape::column_parts;
-  constexpr int head_tiles = D / 8 / parts, value_tiles = Dv / 8 / parts, blocks_per_tile = attention_tile / shape::key_tile;
-  extern __shared__ uint4 shared[];
-  T* Ks = reinterpret_cast<T*>(shared);
-  T* Vs = Ks + shape::key_tile * padded<D>;
-  T* Qs = Vs + shape::key_tile * padded<Dv>;
-  T* dOs = Qs + step * padded<D>;
-  __shared__ float lse[step], delta[step];
-  const block_place at(tiles_of(p.keys) * blocks_per_tile, p.key_heads);
-  const index b = at.b, g = at.h, group = p.heads / p.key_heads, first_key = at.tile * shape::key_tile;
-  constexpr int key_warps = shape::key_tile / mma_rows;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warp_row = warp % key_warps * mma_rows, part = warp / key_warps;
-  const float scale = Score::identity ? float(p.scale) * log2_e : float(p.scale);
-
-  load_rows<shape::key_tile, D, padded<D>, mma_threads>(Ks, p.K, head_data<const T>(p.K, b, g), first_key, p.keys, p.head_dim);
-  load_rows<shape::key_tile, Dv, padded<Dv>, mma_threads>(Vs, p.V, head_data<const T>(p.V, b, g), first_key, p.keys, p.value_dim);
-  float dK[head_tiles][4] = {}, dV[value_tiles][4] = {};
-
-#pragma unroll 1
-  for (index h = g * group; h < (g + 1) * group; ++h) {
-    const T *Q = head_data<const T>(p.Q, b, h), *dO = head_data<const T>(p.d_out, b, h);
-    const index head_row = (b * p.heads + h) * p.queries;
-    walk_tiles(p.lists, b, h, at.tile / blocks_per_tile, tiles_of(p.queries), [&](index tile, bool full) {
-#pragma unroll 1
-      for (index first_query = tile * attention_tile; first_query < (tile + 1) * attention_tile && first_query < p.queries; first_query += step) {
-        __syncthreads();  // the queries before have been used
-        load_rows<step, D, padded<D>, mma_threads>(Qs, p.Q, Q, first_query, p.queries, p.head_dim);
-        load_rows<step, Dv, padded<Dv>, mma_threads>(dOs, p.d_out, dO, first_query, p.queries, p.value_dim);
-        if (threadIdx.x < step) {
-          const index q = first_query + threadIdx.x;
-          lse[threadIdx.x] = q < p.queries ? static_cast<const float*>(p.row_lse)[head_row + q] : infinity();
-          delta[threadIdx.x] = q < p.queries ? static_cast<const float*>(p.row_delta)[head_row + q] : 0.0f;
-        }
-        __syncthreads();
-#pragma unroll 1
-        for (int first = 0; first < step; first += shape::query_part) {
-          float P[query_tiles][4] = {}, dS[query_tiles][4] = {};  // transposed: rows are keys
-          multiply_rows<D>(P, Ks, warp_row, Qs, first);
-          multiply_rows<Dv>(dS, Vs, warp_row, dOs, first);
-          const u32 visible = visible_pairs<query_tiles, true>(p, mask, b, h, first_key + warp_row, first_query + first, full);
-#pragma unroll
-          for (int n = 0; n < query_tiles; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-              const int q = first + n * 8 + lane % 4 * 2 + e % 2;
-              const bool kept = (visible >> (4 * n + e) & 1u) != 0;
-              const float x = P[n][e] * scale;
-              if constexpr (Score::identity) {
-                P[n][e] = kept ? exp2f(x - lse[q]) : 0.0f;
-                dS[n][e] = kept ? P[n][e] * (dS[n][e] - delta[q]) : 0.0f;
-              } else {
-                const pair_place at_pair(first_key + warp_row, first_query + first, n, e);
-                P[n][e] = kept ? exp2f(score.value(b, h, at_pair.column, at_pair.row, x) * log2_e - lse[q]) : 0.0f;
-                dS[n][e] = kept ? score.adjoint(b, h, at_pair.column, at_pair.row, x, P[n][e] * (dS[n][e] - delta[q])) : 0.0f;
-              }
-            }
-          multiply_columns<Dv>(dV, P, dOs, first, part * value_tiles * 8);
-          multiply_columns<D>(dK, dS, Qs, first, part * head_tiles * 8);
-        }
-      }
-    });
-  }
-  const index row = first_key + warp_row;
-  store_rows(dK, p.dK, head_data<T>(p.dK, b, g), row, p.keys, part * head_tiles * 8, p.head_dim, float(p.scale), float(p.scale));
-  store_rows(dV, p.dV, head_data<T>(p.dV, b, g), row, p.keys, part * value_tiles * 8, p.value_dim, 1.0f, 1.0f);
 }
 
 }  // namespace samite

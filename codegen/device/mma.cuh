@@ -57,6 +57,11 @@ template <int Columns, class T> __device__ inline void load_b_transposed(u32 (&b
   const int lane = threadIdx.x % 32, matrix = lane / 8;
   load_matrices_transposed(b, shared_address(tile + (first_row + matrix % 2 * 8 + lane % 8) * padded<Columns> + first_column + matrix / 2 * 8));
 }
+// A operand of a tile stored transposed: its rows are k (first_k to +15), its columns the operand's rows.
+template <int Columns, class T> __device__ inline void load_a_transposed(u32 (&a)[4], const T* tile, int first_k, int first_row) {
+  const int lane = threadIdx.x % 32, matrix = lane / 8;
+  load_matrices_transposed(a, shared_address(tile + (first_k + matrix / 2 * 8 + lane % 8) * padded<Columns> + first_row + matrix % 2 * 8));
+}
 
 // s[16 rows][8 * N] += a_tile[first_row..][Columns] * b_tile[first_b..][Columns]^T.
 template <int Columns, int N, class T>

@@ -3,8 +3,9 @@
 
 SDPA with the cuDNN and flash backends on dense cases, FlexAttention (compiled) under masks. Burst: 40 ms idle, one untimed call, two timed,
 median of five; sustained: after 0.2 s of calls. An argument `forward` or `backward` leaves the other pass out; `sweep` times the sweeps instead: SDPA over lengths
-and head dims, FlexAttention over windows. `decode` times the plain cases and the blocks (without their mask) of
-tests/bench/attention_decode_bench.cpp: calls in a CUDA graph that take turns on buffers of 400 MB together.
+and head dims, FlexAttention over windows. `flash` times the flash backend alone on the causal cases, which the portable kernels are compared with.
+`decode` times the plain cases and the blocks (without their mask) of tests/bench/attention_decode_bench.cpp: calls in a CUDA graph
+that take turns on buffers of 400 MB together.
 """
 import contextlib
 import json
@@ -78,6 +79,8 @@ def tensors(B, H, G, Q, K, D, Dv=None):
 def dense(case, B, H, S, D, causal=True, Dv=None):
     q, k, v = tensors(B, H, H, S, S, D, Dv)
     for peer, backend in (("sdpa-cudnn", SDPBackend.CUDNN_ATTENTION), ("sdpa-flash", SDPBackend.FLASH_ATTENTION)):
+        if passes == "flash" and (peer != "sdpa-flash" or not causal):
+            continue
         try:
             with sdpa_kernel(backend):
                 report(case, peer, lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal), q, k, v)
@@ -174,4 +177,5 @@ elif passes == "sweep":
     sweep()
 else:
     all_dense()
-    sparse()
+    if passes != "flash":
+        sparse()

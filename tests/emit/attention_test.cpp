@@ -25,11 +25,13 @@ any_mask sample_mask() {
   return any_mask(kv <= q && q - kv < 100 && docs[q] == docs[kv]);
 }
 
+constexpr unsigned most_shared_bytes = 101376 - 256;  // of 99 KB, beside what kernels declare themselves
+
 /// A unit that does not compile unless the device sources need the shared memory that the host asks for.
 kernel_text size_check(const attention_kernel_options& o) {
   const detail::attention_padding pad(o);
   const std::string dims = concat_text(pad.D, ", ", pad.Dv);
-  std::string text = concat_text("#include \"", pad.real ? "attention_real.cuh" : "attention_mma.cuh", "\"\nnamespace samite {\n");
+  std::string text = concat_text("#include \"", pad.real ? "attention_real.cuh" : "attention_mma_gradient.cuh", "\"\nnamespace samite {\n");
   const auto equal = [&](const std::string& left, index_t right) { text += concat_text("static_assert(", left, " == ", right, ");\n"); };
   const auto forward = attention_forward_launch(o), queries = attention_query_gradient_launch(o), keys = attention_key_gradient_launch(o);
   if (pad.real) {
@@ -44,18 +46,24 @@ kernel_text size_check(const attention_kernel_options& o) {
     equal(shape + "shared_bytes", forward.shared_bytes);
     equal(shape + "rows", forward.block_rows);
     equal("query_gradient_shared_bytes<" + dims + ">", queries.shared_bytes);
-    equal("key_gradient_shared_bytes<" + dims + ">", keys.shared_bytes);
-    equal("mma_shape<" + dims + ">::key_tile", keys.block_rows);
+    const auto by_keys = [&](const attention_launch& kernel, bool fused) {
+      const std::string sizes = concat_text("key_gradient_shape<", dims, ", ", o.score != nullptr, ", ", fused, ">::");
+      equal(sizes + "shared_bytes", kernel.shared_bytes);
+      equal(sizes + "keys", kernel.block_rows);
+      CHECK(kernel.shared_bytes <= most_shared_bytes);
+    };
+    by_keys(keys, false);
+    if (fuses_gradient(o)) by_keys(attention_fused_gradient_launch(o), true);
     equal("mma_threads", forward.threads);
   }
-  for (const attention_launch& kernel : {forward, queries, keys}) CHECK(kernel.shared_bytes <= 101376);
+  for (const attention_launch& kernel : {forward, queries}) CHECK(kernel.shared_bytes <= 101376);
   text += "extern \"C\" __global__ void size_check() {}\n}\n";
   return {"size_check", text};
 }
 
 }  // namespace
 
-TEST_CASE("attention kernels ask for the shared memory that their sources use, and never more than every device has") {
+TEST_CASE("attention kernels ask for the shared memory that their sources use, and never more than every device has: 99 KB") {
   SKIP_IF(!nvrtc_available(), nvrtc_missing_reason());
   for (dtype type : {bf16, f32, f64})
     for (const auto& [head, value] : {std::pair<index_t, index_t>{8, 8}, {64, 64}, {96, 80}, {100, 128}, {192, 128}, {256, 256}}) {
@@ -68,12 +76,17 @@ TEST_CASE("attention kernels ask for the shared memory that their sources use, a
 TEST_CASE("the attention text names its mask and one kernel for each pass") {
   const any_mask mask = sample_mask();
   const attention_kernel_options o{bf16, 80, 96, &mask.program()};
-  const kernel_text forward = emit_attention_forward(o), gradient = emit_attention_gradient(o);
+  const kernel_text forward = emit_attention_forward(o), gradient = emit_attention_gradient(o, false), fused = emit_attention_gradient(o, true);
   CHECK(forward.name == "attention_forward_bf16_d80_v96");
   CHECK(forward.text.find("attention_forward<bf16, 80, 96>(p, mask, score)") != std::string::npos);
   CHECK(forward.text.find("table 0[%") != std::string::npos);
   CHECK(gradient.text.find("attention_key_gradient<bf16, 80, 96>(p, mask, score)") != std::string::npos);
+  CHECK(gradient.text.find("attention_query_gradient<bf16, 80, 96>(p, mask, score)") != std::string::npos);
   CHECK(gradient.text.find("attention_prepare") != std::string::npos);
+  CHECK(fused.name == "attention_fused_gradient_bf16_d80_v96");
+  CHECK(fused.text.find("attention_fused_gradient<bf16, 80, 96>(p, mask, score, sums)") != std::string::npos);
+  CHECK(fused.text.find("finish_query_gradient<bf16, 80>(p, sums)") != std::string::npos);
+  CHECK(fused.text.find("attention_query_gradient") == std::string::npos);
   CHECK(emit_attention_forward({f32, 64, 64, nullptr}).text.find("every pair") != std::string::npos);
 }
 
@@ -85,13 +98,16 @@ TEST_CASE("attention kernels compile for every served architecture without a spi
     for (const char* arch : served_archs) {
       CAPTURE(arch);
       CHECK(spills_of(emit_attention_forward(o), arch) == "");
-      CHECK(spills_of(emit_attention_gradient(o), arch) == "");
+      CHECK(spills_of(emit_attention_gradient(o, fuses_gradient(o)), arch) == "");
     }
+    if (fuses_gradient(o)) CHECK(spills_of(emit_attention_gradient(o, false), "sm_90") == "");
   }
-  for (const char* arch : served_archs) {  // scores and values of a warp's 32 rows take 192 registers
+  for (const char* arch : served_archs) {  // accumulators alone take 192 registers
     CAPTURE(arch);
     const bool spills = std::string_view(arch) == "sm_120";
     CHECK(spills_of(emit_attention_forward({f16, 128, 128, &mask.program()}), arch) == (spills ? "attention_forward_f16_d128: 16 bytes" : ""));
+    const std::string name = arch, few = name == "sm_80" ? "8" : name == "sm_86" ? "20" : name == "sm_120" ? "4" : "";
+    CHECK(spills_of(emit_attention_gradient({f16, 128, 128, &mask.program()}, true), arch) == (few.empty() ? "" : "attention_fused_gradient_f16_d128: " + few + " bytes"));
   }
 }
 
@@ -191,7 +207,7 @@ TEST_CASE("attention kernels with score functions compile for every served archi
     const char* target = arch;
     CAPTURE(target);
     CHECK(spills_of(emit_attention_forward(o), target) == "");
-    CHECK(spills_of(emit_attention_gradient(o), target) == "");
+    CHECK(spills_of(emit_attention_gradient(o, false), target) == "");
   }
 }
 
@@ -217,6 +233,6 @@ TEST_CASE("attention kernels for the widest heads compile without a spill") {
     const char* target = arch;  // clang 14 can't capture a structured binding
     CAPTURE(target);
     CHECK(spills_of(emit_attention_forward(o), target) == "");
-    CHECK(spills_of(emit_attention_gradient(o), target) == "");
+    CHECK(spills_of(emit_attention_gradient(o, false), target) == "");
   }
 }

@@ -9,7 +9,7 @@
 
 #include "block.hpp"
 
-#include <attention_mma.cuh>
+#include <attention_mma_gradient.cuh>
 
 namespace {
 
@@ -65,7 +65,8 @@ template <class T, class Score> struct problem {
   int pad;
   halves q, k, v, out, d_out, dq, dk, dv;
   std::vector<float> lse, row_lse, row_delta, sink;
-  std::vector<double> s, want_out, want_lse;  // scores [B,H,Q,K]
+  std::vector<double> s, want_out, want_lse, want_dq, want_dk, want_dv;  // scores [B,H,Q,K]
+  std::vector<float> sums;                                               // of dQ
   keep_mask mask;
   Score score{};
   attention_parameters p{};
@@ -155,9 +156,9 @@ template <class T, class Score> struct problem {
     if (n.mask == keep_mask::all) p.lists = {};
   }
 
-  template <class Kernel> void launch(int blocks, Kernel run) {
-    blockDim.x = mma_threads, gridDim.x = blocks;
-    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) emulated::run_block(mma_threads, [&] { run(); });
+  template <class Kernel> void launch(int blocks, Kernel run, int block_threads = mma_threads) {
+    blockDim.x = block_threads, gridDim.x = blocks;
+    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) emulated::run_block(block_threads, [&] { run(); });
   }
 
   template <int D, int Dv> void forward() {
@@ -188,11 +189,35 @@ template <class T, class Score> struct problem {
           row_lse[r] = hidden ? INFINITY : float(want_lse[r]) * log2_e, row_delta[r] = hidden ? 0 : float(delta);
         }
     p.row_lse = row_lse.data(), p.row_delta = row_delta.data();
+    want_gradients();
     make_lists(64, false);
     launch((n.Q + 63) / 64 * n.H * B, [&] { attention_query_gradient<T, D, Dv>(p, mask, score); });
-    make_lists(64, true);
-    launch((n.K + 63) / 64 * (64 / mma_shape<D, Dv>::key_tile) * n.G * B, [&] { attention_key_gradient<T, D, Dv>(p, mask, score); });
-    std::vector<double> want_dq(lse.size() * std::size_t(n.D)), want_dk(std::size_t(B * n.G * n.K * n.D)), want_dv(std::size_t(B * n.G * n.K * n.Dv));
+    key_gradient<D, Dv, false>();
+    compare_gradients();
+    if constexpr (D <= 128 && Dv <= 128 && Score::identity) {
+      key_gradient<D, Dv, true>();
+      compare_gradients();
+    }
+  }
+
+  /// dK and dV; fused, dQ too.
+  template <int D, int Dv, bool Fused> void key_gradient() {
+    using shape = key_gradient_shape<D, Dv, !Score::identity, Fused>;
+    static_assert(shape::shared_bytes <= 101376 - 1024);
+    constexpr int list_keys = std::max(64, shape::keys);
+    std::fill(dk.begin(), dk.end(), std::uint16_t(0x7fff)), std::fill(dv.begin(), dv.end(), std::uint16_t(0x7fff));  // NaNs
+    if (Fused) std::fill(dq.begin(), dq.end(), std::uint16_t(0x7fff));
+    sums.assign(Fused ? std::size_t(B * n.H * ((n.Q + 63) / 64) * 64 * D) : 0, 0.0f);
+    make_lists(list_keys, true);
+    launch((n.K + list_keys - 1) / list_keys * (list_keys / shape::keys) * n.G * B, [&] {
+      if constexpr (Fused) attention_fused_gradient<T, D, Dv>(p, mask, score, sums.data());
+      else attention_key_gradient<T, D, Dv>(p, mask, score);
+    });
+    if constexpr (Fused) launch(2, [&] { finish_query_gradient<T, D>(p, sums.data()); }, 256);
+  }
+
+  void want_gradients() {
+    want_dq.assign(lse.size() * std::size_t(n.D), 0), want_dk.assign(std::size_t(B * n.G * n.K * n.D), 0), want_dv.assign(std::size_t(B * n.G * n.K * n.Dv), 0);
     for (int b = 0; b < B; ++b)
       for (int h = 0; h < n.H; ++h)
         for (int i = 0; i < n.Q; ++i)
@@ -210,6 +235,9 @@ template <class T, class Score> struct problem {
             }
             for (int c = 0; c < n.Dv; ++c) want_dv[key_row * std::size_t(n.Dv) + std::size_t(c)] += w * at(d_out, n.H, n.Q, n.Dv, b, h, i, c);
           }
+  }
+
+  void compare_gradients() {
     const auto compare = [&](const halves& x, const std::vector<double>& want, int heads, int rows, int channels) {
       double worst = 0, largest = 1;
       for (const double w : want) largest = std::max(largest, std::fabs(w));

@@ -16,9 +16,13 @@
 #include <vector>
 
 #define __device__
+#define __CUDA_ARCH__ 900
 
 struct uint2 {
   unsigned x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
 };
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
@@ -40,6 +44,7 @@ struct copy {
   void* to;
   const void* from;
   bool exists;
+  std::size_t bytes;
 };
 
 struct thread {
@@ -51,7 +56,7 @@ struct thread {
   std::vector<copy> open{};
 };
 
-inline constexpr int most_threads = 128, warp = 32;
+inline constexpr int most_threads = 256, warp = 32;
 inline thread threads[most_threads];
 inline int running = 0, count = 0;
 inline ucontext_t outside;
@@ -182,9 +187,9 @@ inline void load_matrices(unsigned (&x)[4], unsigned address, bool transposed) {
   }
 }
 
-inline void copy_async(void* to, const void* from, bool exists) {
-  if (reinterpret_cast<std::uintptr_t>(to) % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0) fail("an asynchronous copy that is not aligned");
-  threads[running].open.push_back({to, from, exists});
+inline void copy_async(void* to, const void* from, bool exists, std::size_t bytes = 16) {
+  if (reinterpret_cast<std::uintptr_t>(to) % bytes != 0 || reinterpret_cast<std::uintptr_t>(from) % bytes != 0) fail("an asynchronous copy that is not aligned");
+  threads[running].open.push_back({to, from, exists, bytes});
 }
 inline void end_copies() {
   thread& t = threads[running];
@@ -194,8 +199,8 @@ inline void wait_copies(std::size_t left) {
   thread& t = threads[running];
   while (t.groups.size() > left) {
     for (const copy& c : t.groups.front()) {
-      if (c.exists) std::memcpy(c.to, c.from, 16);
-      else std::memset(c.to, 0, 16);
+      if (c.exists) std::memcpy(c.to, c.from, c.bytes);
+      else std::memset(c.to, 0, c.bytes);
     }
     t.groups.erase(t.groups.begin());
   }
@@ -241,6 +246,7 @@ inline double __longlong_as_double(long long x) {
 }
 inline void __syncwarp() { emulated::meet(nullptr, 0); }
 inline void __syncthreads() { emulated::barrier(); }
+inline void __syncwarp() { emulated::meet(nullptr, 0); }
 template <class T> T __shfl_xor_sync(unsigned, T x, int mask) { return emulated::from_lane(x, (emulated::running % emulated::warp) ^ mask); }
 template <class T> T __shfl_sync(unsigned, T x, int lane) { return emulated::from_lane(x, lane); }
 inline bool __any_sync(unsigned, bool x) {

@@ -14,12 +14,14 @@ set(instructions
   "m8n8.x4.trans" "emulated::load_matrices(x, address, true)!"
   "ex2.approx" "y = ::exp2f(x)!"
   "cp.async.cg" "emulated::copy_async(to, from, exists)!"
+  "cp.async.ca" "emulated::copy_async(to, from, exists, 4)!"
+  "red.relaxed.gpu.global.add.v4" "for (int e = 0! e < 4! ++e) tile<:lane * 4 + e:> += x<:e:>!"
   "cp.async.commit_group" "__device__ inline void end_copies() { emulated::end_copies()! }"
   "cp.async.wait_group" "template <int N> __device__ inline void wait_copies() { emulated::wait_copies(N)! }"
   "griddepcontrol" "!"
   "tid.x" "x = threadIdx.x!")
 
-foreach(name integers core score attention mma attention_copies attention_mma attention_decode_parts attention_decode)
+foreach(name integers core score attention mma attention_copies attention_mma attention_mma_gradient attention_decode_parts attention_decode)
   file(READ ${from}/${name}.cuh text)
   string(REPLACE ";" "\\;" text "${text}")
   string(REPLACE "extern __shared__" "extern" text "${text}")

@@ -222,7 +222,7 @@ namespace {
 void add_kernels(std::set<std::string>& texts, const any_mask& mask) {
   const attention_kernel_options o{.mask = &mask.program()};
   texts.insert(emit_attention_forward(o).text);
-  texts.insert(emit_attention_gradient(o).text);
+  texts.insert(emit_attention_gradient(o, true).text);
 }
 
 std::vector<index_t> rising(counted_random& random, index_t count, index_t most) {

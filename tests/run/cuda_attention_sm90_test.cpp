@@ -183,6 +183,11 @@ TEST_CASE("helper: starts gradients of attention on the driver without a device"
   CHECK(started(64) == forward64 + "attention_bits attention_prepare_sm90 attention_fused_gradient_sm90_bf16_d64 attention_finish_sm90 attention_sink_gradient ");
   CHECK(started(256) == "attention_bits attention_forward_sm90_bf16_d256 attention_bits attention_prepare_sm90 attention_key_gradient_sm90_bf16_d256 attention_value_gradient_sm90_bf16_d256 "
                         "attention_query_gradient_sm90_bf16_d256 attention_sink_gradient ");
+  {
+    const set_variable portable("SAMITE_ATTENTION", "portable");
+    CHECK(started(64) == "attention_forward_bf16_d64 attention_prepare attention_fused_gradient_bf16_d64 attention_finish attention_sink_gradient ");
+    CHECK(started(256) == "attention_forward_bf16_d256 attention_prepare attention_key_gradient_bf16_d256 attention_query_gradient_bf16_d256 attention_sink_gradient ");
+  }
   const set_variable repeat("SAMITE_DETERMINISTIC", "1");
   CHECK(started(64) == forward64 + "attention_bits attention_bits attention_prepare_sm90 attention_key_value_gradient_sm90_bf16_d64 attention_query_gradient_sm90_bf16_d64 attention_sink_gradient ");
   const set_variable portable("SAMITE_ATTENTION", "portable");
@@ -190,7 +195,7 @@ TEST_CASE("helper: starts gradients of attention on the driver without a device"
   CHECK(kernel_cache::instance().counters().compiles == 0);
 }
 
-TEST_CASE("a gradient on sm_90a starts the fused kernels, those that repeat every bit where SAMITE_DETERMINISTIC asks for it, and two for wide heads") {
+TEST_CASE("a gradient on sm_90a, and on the portable kernels, starts the fused kernels, those that repeat every bit where SAMITE_DETERMINISTIC asks for it, and two for wide heads") {
   const temporary_folder folder;
   disk_cache disk(folder / "c", disk_cache::mode::read_write);
   kernel_cache filler(disk, echo, one_build);

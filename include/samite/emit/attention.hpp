@@ -59,6 +59,11 @@ std::string pair_comment(const program& p);
 attention_launch attention_forward_launch(const attention_kernel_options& o);
 attention_launch attention_query_gradient_launch(const attention_kernel_options& o);
 attention_launch attention_key_gradient_launch(const attention_kernel_options& o);
+/// One kernel for dK, dV and additions to an fp32 dQ, which is zeros before: [B, H, queries in tiles of 64, D after padding].
+attention_launch attention_fused_gradient_launch(const attention_kernel_options& o);
+
+/// Whether that kernel serves: 16-bit tensors, heads of at most 128 channels, no score function.
+bool fuses_gradient(const attention_kernel_options& o);
 
 /// A unit with the kernel of attention_forward_launch.
 ///
@@ -66,8 +71,9 @@ attention_launch attention_key_gradient_launch(const attention_kernel_options& o
 kernel_text emit_attention_forward(const attention_kernel_options& o);
 
 /// A unit with attention_prepare, which runs first, the kernels of the two gradient launches, attention_sink_gradient, and with a score
-/// function that reads tensors attention_sums, which runs last, once for each of them.
-kernel_text emit_attention_gradient(const attention_kernel_options& o);
+/// function that reads tensors attention_sums, which runs last, once for each of them. `fused`: the kernel of the fused launch instead of the two, and
+/// attention_finish, which turns the sums into dQ.
+kernel_text emit_attention_gradient(const attention_kernel_options& o, bool fused);
 
 /// Whether attention_forward_sm90 serves such an attention on sm_90a: 16-bit tensors, heads of at most 256 channels, a score function that
 /// serves_score_tiles serves; and whether the gradient does.

@@ -62,47 +62,65 @@ SAMITE_IMPL std::string attention_head_text(const attention_kernel_options& o, c
   return out + (o.score != nullptr ? score_text(*o.score, o.score_types, o.type == dtype::f64) : std::string("using score_function = no_score;\n\n"));
 }
 
-inline const char* portable_source(const attention_kernel_options& o) { return attention_padding(o).real ? "attention_real.cuh" : "attention_mma.cuh"; }
+inline const char* element_of(const attention_kernel_options& o) { return o.type == dtype::f32 ? "float" : o.type == dtype::f64 ? "double" : name_of(o.type); }
 
 inline std::string attention_entry(const attention_kernel_options& o, const attention_launch& kernel, const char* function) {
   const attention_padding pad(o);
-  const char* element = o.type == dtype::f32 ? "float" : o.type == dtype::f64 ? "double" : name_of(o.type);
-  const int blocks = !pad.real && function == std::string_view("attention_forward") ? 2 : 1;  // a multiprocessor
+  const int blocks = pad.real ? 1 : 2;  // a multiprocessor
+  const bool fused = function == std::string_view("attention_fused_gradient");
   return concat_text("extern \"C\" __global__ void __launch_bounds__(", kernel.threads, ", ", blocks, ") ", kernel.name,
-                     "(const __grid_constant__ attention_parameters p, const __grid_constant__ keep_mask mask,\n    const __grid_constant__ score_function score) {\n  ", function, pad.real ? "_real" : "", "<", element, ", ", pad.D,
-                     ", ", pad.Dv, ">(p, mask, score);\n}\n\n");
+                     "(const __grid_constant__ attention_parameters p, const __grid_constant__ keep_mask mask,\n    const __grid_constant__ score_function score", fused ? ", float* sums" : "", ") {\n  ", function, pad.real ? "_real" : "", "<", element_of(o), ", ", pad.D,
+                     ", ", pad.Dv, ">(p, mask, score", fused ? ", sums" : "", ");\n}\n\n");
 }
 
-// The sizes below are those of attention_mma.cuh and attention_real.cuh; tests/emit/attention_test.cpp has the compiler compare them.
+// The sizes below are those of attention_mma.cuh, attention_mma_gradient.cuh and attention_real.cuh; tests/emit/attention_test.cpp has the compiler compare them.
 
-inline attention_launch attention_launch_of(const attention_kernel_options& o, const char* name, bool forward, bool keys) {
+enum class attention_pass { forward, queries, keys, fused };
+
+inline attention_launch attention_launch_of(const attention_kernel_options& o, const char* name, attention_pass pass) {
   const attention_padding pad(o);
   attention_launch kernel{name + attention_suffix(o), 0, 0, 0};
   if (pad.real) {
     const index_t rows = o.type == dtype::f32 ? 32 : 8, bytes = index_t(size_of(o.type));
     kernel.threads = 256, kernel.block_rows = rows;
-    kernel.shared_bytes = unsigned((rows * (pad.D + (forward ? 0 : pad.Dv)) + 32 * (std::max(pad.D, pad.Dv) + 1)) * bytes);
+    kernel.shared_bytes = unsigned((rows * (pad.D + (pass == attention_pass::forward ? 0 : pad.Dv)) + 32 * (std::max(pad.D, pad.Dv) + 1)) * bytes);
     return kernel;
   }
-  const index_t row_bytes = 2 * (pad.D + 8), value_bytes = 2 * (pad.Dv + 8);
+  const index_t row_bytes = 2 * (pad.D + 8), value_bytes = 2 * (pad.Dv + 8), both = row_bytes + value_bytes;
+  const bool is_scored = o.score != nullptr, narrow = pad.largest <= 64, wide = pad.largest > 128;
   kernel.threads = 128;
-  kernel.block_rows = keys && pad.largest > 128 ? 32 : forward && pad.largest <= 128 && o.score == nullptr ? 128 : 64;
-  if (forward) kernel.shared_bytes = unsigned(kernel.block_rows * row_bytes + 64 * ((pad.largest <= 128 ? 2 : 1) * row_bytes + value_bytes));
-  else if (keys) kernel.shared_bytes = unsigned((kernel.block_rows + 32) * (row_bytes + value_bytes));
-  else kernel.shared_bytes = unsigned((64 + (pad.largest > 192 ? 16 : pad.largest > 96 ? 32 : 64)) * (row_bytes + value_bytes));
+  if (pass == attention_pass::forward) {
+    kernel.block_rows = wide || is_scored ? 64 : 128;
+    kernel.shared_bytes = unsigned(kernel.block_rows * row_bytes + 64 * ((wide ? 1 : 2) * row_bytes + value_bytes));
+  } else if (pass == attention_pass::queries) {
+    kernel.block_rows = 64;
+    kernel.shared_bytes = unsigned((64 + (pad.largest > 192 ? 16 : pad.largest > 96 ? 32 : 64)) * both);
+  } else {
+    const bool fused = pass == attention_pass::fused, shares = fused && !narrow;
+    const index_t keys = wide ? 32 : narrow && !is_scored ? 128 : 64, queries = narrow || shares ? 64 : 32, stages = pad.largest > 192 || shares ? 1 : 2;
+    kernel.block_rows = keys;
+    kernel.shared_bytes = unsigned(stages * queries * 8 + (keys + stages * queries) * both + (shares ? 2 * queries * (keys + 8) * 2 : fused ? keys * (queries + 8) * 2 : 0));
+  }
   return kernel;
 }
 
 }  // namespace detail
 
-SAMITE_IMPL attention_launch attention_forward_launch(const attention_kernel_options& o) { return detail::attention_launch_of(o, "attention_forward_", true, false); }
+SAMITE_IMPL attention_launch attention_forward_launch(const attention_kernel_options& o) { return detail::attention_launch_of(o, "attention_forward_", detail::attention_pass::forward); }
 
 SAMITE_IMPL attention_launch attention_query_gradient_launch(const attention_kernel_options& o) {
-  return detail::attention_launch_of(o, "attention_query_gradient_", false, false);
+  return detail::attention_launch_of(o, "attention_query_gradient_", detail::attention_pass::queries);
 }
 
-SAMITE_IMPL attention_launch attention_key_gradient_launch(const attention_kernel_options& o) {
-  return detail::attention_launch_of(o, "attention_key_gradient_", false, true);
+SAMITE_IMPL attention_launch attention_key_gradient_launch(const attention_kernel_options& o) { return detail::attention_launch_of(o, "attention_key_gradient_", detail::attention_pass::keys); }
+
+SAMITE_IMPL attention_launch attention_fused_gradient_launch(const attention_kernel_options& o) {
+  return detail::attention_launch_of(o, "attention_fused_gradient_", detail::attention_pass::fused);
+}
+
+SAMITE_IMPL bool fuses_gradient(const attention_kernel_options& o) {
+  const detail::attention_padding pad(o);
+  return !pad.real && pad.largest <= 128 && o.score == nullptr;
 }
 
 namespace detail {
@@ -220,24 +238,26 @@ SAMITE_IMPL kernel_text emit_attention_bits(const program& mask, index_t rows, i
 
 SAMITE_IMPL kernel_text emit_attention_forward(const attention_kernel_options& o) {
   const attention_launch kernel = attention_forward_launch(o);
-  return {kernel.name, detail::attention_head_text(o, "forward", detail::portable_source(o)) + detail::attention_entry(o, kernel, "attention_forward") + "}  // namespace samite\n"};
+  return {kernel.name, detail::attention_head_text(o, "forward", detail::attention_padding(o).real ? "attention_real.cuh" : "attention_mma.cuh") + detail::attention_entry(o, kernel, "attention_forward") + "}  // namespace samite\n"};
 }
 
-SAMITE_IMPL kernel_text emit_attention_gradient(const attention_kernel_options& o) {
-  const attention_launch queries = attention_query_gradient_launch(o), keys = attention_key_gradient_launch(o);
+SAMITE_IMPL kernel_text emit_attention_gradient(const attention_kernel_options& o, bool fused) {
+  const attention_launch queries = attention_query_gradient_launch(o), keys = fused ? attention_fused_gradient_launch(o) : attention_key_gradient_launch(o);
   const detail::attention_padding pad(o);
-  const char* element = o.type == dtype::f32 ? "float" : o.type == dtype::f64 ? "double" : name_of(o.type);
-  std::string out = detail::attention_head_text(o, "gradient", detail::portable_source(o)) + detail::attention_entry(o, queries, "attention_query_gradient") +
-                    detail::attention_entry(o, keys, "attention_key_gradient");
+  const char* element = detail::element_of(o);
+  std::string out = detail::attention_head_text(o, "gradient", pad.real ? "attention_real.cuh" : "attention_mma_gradient.cuh");
+  out += detail::attention_entry(o, keys, fused ? "attention_fused_gradient" : "attention_key_gradient");
+  if (!fused) out += detail::attention_entry(o, queries, "attention_query_gradient");
   const std::string unit = pad.real ? concat_text(element, "(1)") : std::string("log2_e");
   const char* real = o.type == dtype::f64 ? "double" : "float";
   const auto helper = [&](const char* name, const char* parameters, const std::string& call) {
     out += concat_text("extern \"C\" __global__ void __launch_bounds__(256) ", name, "(", parameters, ") {\n  ", call, ";\n}\n\n");
   };
   helper("attention_prepare", "const __grid_constant__ attention_parameters p", concat_text("prepare_gradient<", element, ">(p, ", unit, ")"));
+  if (fused) helper("attention_finish", "const __grid_constant__ attention_parameters p, const float* sums", concat_text("finish_query_gradient<", element, ", ", pad.D, ">(p, sums)"));
   helper("attention_sink_gradient", "const __grid_constant__ attention_parameters p, void* d_sink, index stride", concat_text("sink_gradient<", real, ">(p, d_sink, ", unit, ", stride)"));
   if (!o.score_types.empty()) helper("attention_sums", "const i64* words, void* out, index elements", concat_text("finish_sums(words, static_cast<", real, "*>(out), elements)"));
-  return {queries.name, out + "}  // namespace samite\n"};
+  return {fused ? keys.name : queries.name, out + "}  // namespace samite\n"};
 }
 
 }  // namespace samite

@@ -57,7 +57,10 @@ class cuda_attention_nodes {
     const auto place = [&](std::size_t bytes) { return std::exchange(scratch_bytes, scratch_bytes + (bytes + 255) / 256 * 256); };
     const bool cast_d_out = l.inputs[5].type != type, has_d_lse = a.has_lse_gradient, cast_d_lse = has_d_lse && l.inputs[6].type != sums;
     const std::size_t row_bytes = std::size_t(rows) * size_of(sums), padded_bytes = std::size_t(p.batch * p.heads * std::max(p.queries, plan.row_stride)) * size_of(sums);
-    const std::size_t lse_at = place(padded_bytes), delta_at = place(padded_bytes), query_sums_at = place(plan.sums_bytes);
+    const bool fused = work_.has(l, kernel_role::attention_finish);
+    const index_t channels = (p.head_dim + 15) / 16 * 16;  // as the fused kernel pads them
+    const std::size_t sums_bytes = fused ? std::size_t(p.batch * p.heads * ((p.queries + 63) / 64 * 64) * channels) * 4 : 0;
+    const std::size_t lse_at = place(padded_bytes), delta_at = place(padded_bytes), query_sums_at = place(std::max(plan.sums_bytes, sums_bytes));
     const std::size_t d_out_at = place(cast_d_out ? std::size_t(l.inputs[5].size()) * size_of(type) : 0), d_lse_at = place(cast_d_lse ? row_bytes : 0), sink_at = place(std::size_t(p.heads) * 8);
     constexpr std::size_t most_words = std::size_t(1) << 28;  // bytes a tensor; see ADR 7
     std::vector<std::size_t> words_at;
@@ -103,12 +106,25 @@ class cuda_attention_nodes {
       return;
     }
     work_.start(work_.kernel(l, kernel_role::attention_prepare), work_.stride_blocks((rows + 7) / 8), p);
-    device_tile_maps::lists lists;
-    if (a.mask && p.keys > 0) lists = maps_.get(work_.stream, a.mask, work_.step, p.batch, p.heads, p.queries, p.keys, true);
-    p.lists = lists.columns;
-    start_attention(work_.kernel(l, kernel_role::attention_key_gradient), p, mask, score, p.keys, p.key_heads);
-    p.lists = lists.rows;
-    start_attention(work_.kernel(l, kernel_role::attention_query_gradient), p, mask, score, p.queries, p.heads);
+    const cuda_kernel& keys = work_.kernel(l, kernel_role::attention_key_gradient);
+    const auto lists = [&](bool by_keys, index_t key_rows) {
+      return maps_.get(work_.stream, a.mask, work_.step, p.batch, p.heads, p.queries, p.keys, by_keys, device_tile_maps::tile, key_rows);
+    };
+    device_tile_maps::lists found;
+    if (a.mask && p.keys > 0) found = lists(true, rows_of_lists(keys));
+    p.lists = found.columns;
+    std::byte* query_sums = memory + query_sums_at;
+    if (fused) {
+      check_cuda(cuda().fill_bytes_async(address_of(query_sums), 0, sums_bytes, work_.stream.handle()), "zeroing the sums of dQ");
+      start_attention(keys, p, mask, score, p.keys, p.key_heads, query_sums);
+      void* arguments[] = {&p, &query_sums};
+      work_.start(work_.kernel(l, kernel_role::attention_finish), work_.stride_blocks(index_t(sums_bytes / 64 + 255) / 256), 1, arguments);
+    } else {
+      start_attention(keys, p, mask, score, p.keys, p.key_heads);
+      if (a.mask && p.keys > 0 && rows_of_lists(keys) != device_tile_maps::tile) found = lists(false, device_tile_maps::tile);
+      p.lists = found.rows;
+      start_attention(work_.kernel(l, kernel_role::attention_query_gradient), p, mask, score, p.queries, p.heads);
+    }
     finish_elements(kernel_role::attention_sums);
     if (a.has_sink) {
       std::byte* d_sink = l.outputs.back().data;
@@ -215,11 +231,11 @@ class cuda_attention_nodes {
   /// Rows of the tiles that the portable kernels' lists are of.
   static index_t rows_of_lists(const cuda_kernel& kernel) { return std::max<index_t>(64, kernel.use->block_rows); }
 
-  void start_attention(const cuda_kernel& kernel, device_attention& p, std::vector<std::byte>& mask, std::vector<std::byte>& score, index_t rows, index_t heads) {
+  void start_attention(const cuda_kernel& kernel, device_attention& p, std::vector<std::byte>& mask, std::vector<std::byte>& score, index_t rows, index_t heads, std::byte* sums = nullptr) {
     // Rows are padded to whole tiles of at least 64 rows, so that a block's tile is a whole fraction of one.
     const index_t tile = rows_of_lists(kernel), blocks = (rows + tile - 1) / tile * (tile / kernel.use->block_rows) * heads * p.batch;
     if (blocks == 0) return;
-    void* arguments[] = {&p, mask.data(), score.data()};
+    void* arguments[] = {&p, mask.data(), score.data(), &sums};  // the last one of the fused gradient alone
     work_.start(kernel, blocks, 1, arguments);
   }
 

@@ -98,12 +98,13 @@ class device_tile_maps {
     index_t batch_lists = 0, head_lists = 0, splits = 1;
   };
 
+  /// Lists of tiles of `queries` by `keys`.
   lists get(const cuda_stream& stream, const std::shared_ptr<const program>& mask, step_snapshot& step, index_t B, index_t H, index_t Q, index_t K, bool with_columns,
-            index_t queries = tile) {
-    auto [e, known] = find(stream, mask, step, {B, H, Q, K, queries, tile, 0});
+            index_t queries = tile, index_t keys = tile) {
+    auto [e, known] = find(stream, mask, step, {B, H, Q, K, queries, keys, 0});
     if (known && (!with_columns || e->has_columns)) return e->value;
     key k = std::exchange(e->of, key{});  // matches nothing until it is complete
-    tile_map map(mask ? any_mask(*mask) : any_mask(), {.B = B, .H = H, .Q = Q, .K = K, .tile_q = queries, .tile_k = tile});
+    tile_map map(mask ? any_mask(*mask) : any_mask(), {.B = B, .H = H, .Q = Q, .K = K, .tile_q = queries, .tile_k = keys});
     e->value.rows = place(stream, map, lists_with_bits(map.row_runs(), map.row_starts(), nullptr), map.q_tiles(), e->row_memory);
     if (with_columns) {
       map.build_columns();

@@ -40,7 +40,7 @@ enum class kernel_role : std::uint8_t {
   attention_decode, attention_decode_merge, attention_decode_few, attention_decode_few_merge,  // blocks of 64 packed rows, and of 16
   attention_decode_sm90, attention_decode_sm90_merge,
   sm90_prepare, sm90_keys, sm90_values, sm90_queries, sm90_finish, sm90_sink_gradient, sm90_sums, sm90_key_bits,
-  attention_prepare, attention_key_gradient, attention_query_gradient, attention_sums, attention_sink_gradient,
+  attention_prepare, attention_key_gradient, attention_query_gradient, attention_finish, attention_sums, attention_sink_gradient,
 };
 inline constexpr std::size_t kernel_role_count = std::size_t(kernel_role::attention_sink_gradient) + 1;
 

@@ -197,10 +197,12 @@ struct plan_kernels::maker {
     if (a.has_lse_gradient && g.info(n.inputs[6]).type != sums) convert(kernel_role::convert_lse, g.info(n.inputs[6]).type, sums, g.info(n.inputs[6]).dims);
     const bool on_sm90 = is_on_sm90(o, a) && serves_sm90_gradient(o);
     if (on_sm90) gradient_on_sm90(o, a);
-    const kernel_text unit = emit_attention_gradient(o);
+    const bool fused = !deterministic && fuses_gradient(o);
+    const kernel_text unit = emit_attention_gradient(o, fused);
     add(kernel_role::attention_prepare, "attention_prepare", unit.name, unit.text, on_sm90);
-    add(kernel_role::attention_key_gradient, attention_key_gradient_launch(o), unit, 0, on_sm90);
-    add(kernel_role::attention_query_gradient, attention_query_gradient_launch(o), unit, 0, on_sm90);
+    add(kernel_role::attention_key_gradient, fused ? attention_fused_gradient_launch(o) : attention_key_gradient_launch(o), unit, 0, on_sm90);
+    if (fused) add(kernel_role::attention_finish, "attention_finish", unit.name, unit.text, on_sm90);
+    else add(kernel_role::attention_query_gradient, attention_query_gradient_launch(o), unit, 0, on_sm90);
     if (a.tensors > 0) add(kernel_role::attention_sums, "attention_sums", unit.name, unit.text, on_sm90);
     if (a.has_sink) add(kernel_role::attention_sink_gradient, "attention_sink_gradient", unit.name, unit.text, on_sm90);
   }
