@@ -30,9 +30,6 @@ struct alignas(16) uint4 {
 struct float2 {
   float x, y;
 };
-struct alignas(16) float4 {
-  float x, y, z, w;
-};
 
 namespace samite {
 alignas(16) inline uint4 shared[101376 / 16];  // the kernels' dynamic shared memory: `extern __shared__ uint4 shared[]`
@@ -246,7 +243,6 @@ inline double __longlong_as_double(long long x) {
 }
 inline void __syncwarp() { emulated::meet(nullptr, 0); }
 inline void __syncthreads() { emulated::barrier(); }
-inline void __syncwarp() { emulated::meet(nullptr, 0); }
 template <class T> T __shfl_xor_sync(unsigned, T x, int mask) { return emulated::from_lane(x, (emulated::running % emulated::warp) ^ mask); }
 template <class T> T __shfl_sync(unsigned, T x, int lane) { return emulated::from_lane(x, lane); }
 inline bool __any_sync(unsigned, bool x) {

@@ -87,10 +87,10 @@ named_tensors inputs_of(const attention_case& c) {
   const dtype wide = c.type == f64 ? f64 : f32;
   named_tensors inputs;
   fill(inputs, "Q", c, e.heads, e.queries, e.head_dim), fill(inputs, "K", c, e.key_heads, e.keys, e.head_dim), fill(inputs, "V", c, e.key_heads, e.keys, e.value_dim);
-  if (c.sink) inputs.emplace("sink", random_tensor(f32, {e.heads}, 4));
+  if (c.sink) inputs.emplace("sink", random_tensor(f32, {e.heads}, 6));
   if (!c.gradients) return inputs;
-  inputs.emplace("d_out", random_tensor(c.type, {e.batch, e.heads, e.queries, e.value_dim}, 5).to_dtype(wide));
-  inputs.emplace("d_lse", random_tensor(wide, {e.batch, e.heads, e.queries, 1}, 6));
+  inputs.emplace("d_out", random_tensor(c.type, {e.batch, e.heads, e.queries, e.value_dim}, 4).to_dtype(wide));
+  inputs.emplace("d_lse", random_tensor(wide, {e.batch, e.heads, e.queries, 1}, 5));
   return inputs;
 }
 
