@@ -106,7 +106,7 @@ template <class T, int D, int Dv, bool ByHead, class Mask> __device__ inline voi
   if (threadIdx.x == 0) {
     for (int i = 0; i < stages; ++i) {
       barrier_init(key_full + 8 * i, 1), barrier_init(value_full + 8 * i, 1);
-      barrier_init(key_empty + 8 * i, 3 - key_parts), barrier_init(value_empty + 8 * i, 3 - key_parts);  // the warpgroups that use a tile
+      barrier_init(key_empty + 8 * i, 4 * (3 - key_parts)), barrier_init(value_empty + 8 * i, 3 - key_parts);  // warps that read a tile's number; warpgroups that read its values
     }
     barrier_init_visible();
     prefetch(a.K), prefetch(a.V);
@@ -201,7 +201,7 @@ template <class T, int D, int Dv, bool ByHead, class Mask> __device__ inline voi
     scores();
     products_wait<0>();
     pin(s);
-    if (first_thread) barrier_arrive(key_empty + 8 * stage);
+    warp_arrive(key_empty + 8 * stage);
     softmax();
     pack();
     int value_stage = stage;
@@ -217,7 +217,7 @@ template <class T, int D, int Dv, bool ByHead, class Mask> __device__ inline voi
       weighted(value_stage);
       products_wait<1>();
       pin(s);
-      if (first_thread) barrier_arrive(key_empty + 8 * stage);
+      warp_arrive(key_empty + 8 * stage);
       softmax();
       products_wait<0>();
       pin(o);

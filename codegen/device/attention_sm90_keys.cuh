@@ -22,7 +22,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
 
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < 16; i += 8) {
-      barrier_init(query_full + i, 1), barrier_init(d_out_full + i, 1), barrier_init(query_empty + i, 2), barrier_init(d_out_empty + i, 2);
+      barrier_init(query_full + i, 1), barrier_init(d_out_full + i, 1), barrier_init(query_empty + i, 8), barrier_init(d_out_empty + i, 8);
       barrier_init(d_score_full + i, 2), barrier_init(d_score_empty + i, 2);
     }
     barrier_init(keys_full, 1);
@@ -148,7 +148,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     if (sums_tile < 0) break;
     if (alone != 0 && alone != part + 1) {  // no kept pair of this warpgroup's keys
       barrier_wait(d_out_full + 8 * d_out_stage, d_out_parity);
-      if (first_thread) barrier_arrive(d_out_empty + 8 * d_out_stage), barrier_arrive(query_empty + 8 * stage);
+      warp_arrive(d_out_empty + 8 * d_out_stage), warp_arrive(query_empty + 8 * stage);
       if constexpr (fused) {
         float dQ[32];
 #pragma unroll
@@ -265,10 +265,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
       }
       if (gives_values && hides) hide_operands(P, bits);
     }
-    if (!gives_values) {  // one stage: delta, too, has been read
-      warpgroup_sync(2 + part);
-      if (first_thread) barrier_arrive(d_out_empty + 8 * d_out_stage);
-    }
+    if (!gives_values) warp_arrive(d_out_empty + 8 * d_out_stage);  // one stage
     float dQ[32];
     if constexpr (fused) {
       store_d_scores();
@@ -298,12 +295,12 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     }
     if constexpr (gives_values) {
       products_wait<gives_keys ? 1 : 0>();
-      if (first_thread) barrier_arrive(d_out_empty + 8 * d_out_stage);
+      warp_arrive(d_out_empty + 8 * d_out_stage);
     }
     products_wait<0>();
     pin(dV);
     pin(dK);
-    if (first_thread) barrier_arrive(query_empty + 8 * stage);
+    warp_arrive(query_empty + 8 * stage);
     next_tile();
   }
   if constexpr (fused) {

@@ -17,7 +17,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   constexpr bool narrows = Score::identity && keys == 128;
 
   if (threadIdx.x == 0) {
-    for (u32 i = 0; i < 16; i += 8) barrier_init(key_full + i, 1), barrier_init(value_full + i, 1), barrier_init(key_empty + i, 2), barrier_init(value_empty + i, 2);
+    for (u32 i = 0; i < 16; i += 8) barrier_init(key_full + i, 1), barrier_init(value_full + i, 1), barrier_init(key_empty + i, 8), barrier_init(value_empty + i, 2);
     barrier_init(queries_full, 1);
     barrier_init_visible();
     prefetch(a.Q), prefetch(a.K), prefetch(a.V), prefetch(a.d_out);
@@ -143,7 +143,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       products_commit();
       products_wait<0>();
       pin(dQ);
-      if (first_thread) barrier_arrive(key_empty + 8 * stage);
+      warp_arrive(key_empty + 8 * stage);
       next_tile();
       continue;
     }
@@ -216,7 +216,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
     products_commit();
     products_wait<0>();
     pin(dQ);
-    if (first_thread) barrier_arrive(key_empty + 8 * stage);
+    warp_arrive(key_empty + 8 * stage);
     next_tile();
   }
   if constexpr (Score::held > 0) add_held_sums(score, at.b, at.h, held);

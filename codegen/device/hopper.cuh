@@ -17,6 +17,12 @@ __device__ inline void barrier_init_visible() { asm volatile("fence.mbarrier_ini
 __device__ inline void barrier_arrive(u32 barrier) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(barrier) : "memory");
 }
+// A warp has read what the barrier guards, each of its lanes: the barrier counts warps. One thread for all of a warpgroup would do only after a product, which all warps
+// take part in, and only for what the product read.
+__device__ inline void warp_arrive(u32 barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
 __device__ inline void barrier_expect(u32 barrier, u32 bytes) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(barrier), "r"(bytes) : "memory");
 }

@@ -1,4 +1,4 @@
-// A thousand random cases (mask, sizes, dtype, strides, sinks) over 41 mask structures against the oracle in double, on about 60 kernels: one of
+// A thousand random cases (mask, sizes, dtype, strides, sinks) over 40 mask structures against the oracle in double, on at most 60 kernels: one of
 // the heavy ones for a path, and what each mask needs there. One test a path, so that they can run beside one another.
 #include <doctest/doctest.h>
 
@@ -77,7 +77,6 @@ struct mask_bank {
              any_mask(restricted(causal(), index_range{7, 300}, index_range{11, 250})),
              shifted(any_mask(causal()), rows, columns),
              any_mask(causal_by_position(starts, ids)),
-             any_mask(kv >= 50 * h && kv < 50 * h + 70, "windows by head"),
              any_mask(kv <= q && q - kv < widths[h], "widths by head"),
              any_mask(kv % 50 < 3, "many short runs"),
              any_mask((q / 16 + kv / 16) % 2 == 0, "chessboard"),
@@ -150,18 +149,18 @@ TEST_CASE("gpu attention: random cases over masks of every family agree with the
 
 TEST_CASE("gpu attention: random cases over masks of every family agree with the oracle, second half") {
   SKIP_IF(!cuda_available(), cuda_missing_reason());
-  check_cases(2102, 16, 32, 320, 17, [](dice& d) { return square(d, f16, false); });
+  check_cases(2102, 16, 31, 320, 16, [](dice& d) { return square(d, f16, false); });
 }
 
 TEST_CASE("gpu attention: random gradients over masks of every family agree with the oracle") {
   SKIP_IF(!cuda_available(), cuda_missing_reason());
-  check_cases(2103, 32, 35, 120, 14, [](dice& d) { return square(d, bf16, true); });
+  check_cases(2103, 31, 34, 120, 14, [](dice& d) { return square(d, bf16, true); });
 }
 
 TEST_CASE("gpu attention: random cases of jagged batches, trees and pages agree with the oracle while decoding") {
   SKIP_IF(!cuda_available(), cuda_missing_reason());
   const set_variable always("SAMITE_ATTENTION", "decode");
-  check_cases(2104, 37, 41, 120, 7, [](dice& d) {
+  check_cases(2104, 36, 40, 120, 7, [](dice& d) {
     attention_case c = square(d, bf16, false);
     c.e.queries = d.pick({1, 1, 2, 7, 16}), c.e.heads = 2 * d.pick({1, 4, 8}), c.e.keys = d.pick({1, 64, 127, 300, 380}), c.e.head_dim = c.e.value_dim = 128, c.how = layout(d.below(4));
     return c;
@@ -171,7 +170,7 @@ TEST_CASE("gpu attention: random cases of jagged batches, trees and pages agree 
 TEST_CASE("gpu attention: random cases and gradients agree with the oracle on the portable kernels") {
   SKIP_IF(!cuda_available(), cuda_missing_reason());
   const set_variable always("SAMITE_ATTENTION", "portable");
-  check_cases(2105, 35, 37, 120, 6, [](dice& d) {
+  check_cases(2105, 34, 36, 120, 6, [](dice& d) {
     attention_case c = square(d, f16, d.below(3) == 0);
     c.e.head_dim = c.e.value_dim = 64;
     return c;

@@ -914,7 +914,7 @@ template <class T, int D, int Dv, bool ByHead, class Mask> __device__ inline voi
   if (threadIdx.x == 0) {
     for (int i = 0; i < stages; ++i) {
       barrier_init(key_full + 8 * i, 1), barrier_init(value_full + 8 * i, 1);
-      barrier_init(key_empty + 8 * i, 3 - key_parts), barrier_init(value_empty + 8 * i, 3 - key_parts);  // the warpgroups that use a tile
+      barrier_init(key_empty + 8 * i, 4 * (3 - key_parts)), barrier_init(value_empty + 8 * i, 3 - key_parts);  // warps that read a tile's number; warpgroups that read its values
     }
     barrier_init_visible();
     prefetch(a.K), prefetch(a.V);
@@ -1009,7 +1009,7 @@ template <class T, int D, int Dv, bool ByHead, class Mask> __device__ inline voi
     scores();
     products_wait<0>();
     pin(s);
-    if (first_thread) barrier_arrive(key_empty + 8 * stage);
+    warp_arrive(key_empty + 8 * stage);
     softmax();
     pack();
     int value_stage = stage;
@@ -1025,7 +1025,7 @@ template <class T, int D, int Dv, bool ByHead, class Mask> __device__ inline voi
       weighted(value_stage);
       products_wait<1>();
       pin(s);
-      if (first_thread) barrier_arrive(key_empty + 8 * stage);
+      warp_arrive(key_empty + 8 * stage);
       softmax();
       products_wait<0>();
       pin(o);
@@ -2652,7 +2652,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
 
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < 16; i += 8) {
-      barrier_init(query_full + i, 1), barrier_init(d_out_full + i, 1), barrier_init(query_empty + i, 2), barrier_init(d_out_empty + i, 2);
+      barrier_init(query_full + i, 1), barrier_init(d_out_full + i, 1), barrier_init(query_empty + i, 8), barrier_init(d_out_empty + i, 8);
       barrier_init(d_score_full + i, 2), barrier_init(d_score_empty + i, 2);
     }
     barrier_init(keys_full, 1);
@@ -2778,7 +2778,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     if (sums_tile < 0) break;
     if (alone != 0 && alone != part + 1) {  // no kept pair of this warpgroup's keys
       barrier_wait(d_out_full + 8 * d_out_stage, d_out_parity);
-      if (first_thread) barrier_arrive(d_out_empty + 8 * d_out_stage), barrier_arrive(query_empty + 8 * stage);
+      warp_arrive(d_out_empty + 8 * d_out_stage), warp_arrive(query_empty + 8 * stage);
       if constexpr (fused) {
         float dQ[32];
 #pragma unroll
@@ -2895,10 +2895,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
       }
       if (gives_values && hides) hide_operands(P, bits);
     }
-    if (!gives_values) {  // one stage: delta, too, has been read
-      warpgroup_sync(2 + part);
-      if (first_thread) barrier_arrive(d_out_empty + 8 * d_out_stage);
-    }
+    if (!gives_values) warp_arrive(d_out_empty + 8 * d_out_stage);  // one stage
     float dQ[32];
     if constexpr (fused) {
       store_d_scores();
@@ -2909,9 +2906,9 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
       pin(dV);
       products_begin();
 #pragma unroll
+      for (int k = 0; k < queries / 16; ++k) warpgroup_product<T, Dv>::product_columns(dV, P + 4 * k, d_out_rows + k * 2048 / 16);
 )cuh"
-     R"cuh(      for (int k = 0; k < queries / 16; ++k) warpgroup_product<T, Dv>::product_columns(dV, P + 4 * k, d_out_rows + k * 2048 / 16);
-      products_commit();
+     R"cuh(      products_commit();
     }
     if constexpr (gives_keys) {
       pin(dK);
@@ -2929,12 +2926,12 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     }
     if constexpr (gives_values) {
       products_wait<gives_keys ? 1 : 0>();
-      if (first_thread) barrier_arrive(d_out_empty + 8 * d_out_stage);
+      warp_arrive(d_out_empty + 8 * d_out_stage);
     }
     products_wait<0>();
     pin(dV);
     pin(dK);
-    if (first_thread) barrier_arrive(query_empty + 8 * stage);
+    warp_arrive(query_empty + 8 * stage);
     next_tile();
   }
   if constexpr (fused) {
@@ -2977,7 +2974,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   constexpr bool narrows = Score::identity && keys == 128;
 
   if (threadIdx.x == 0) {
-    for (u32 i = 0; i < 16; i += 8) barrier_init(key_full + i, 1), barrier_init(value_full + i, 1), barrier_init(key_empty + i, 2), barrier_init(value_empty + i, 2);
+    for (u32 i = 0; i < 16; i += 8) barrier_init(key_full + i, 1), barrier_init(value_full + i, 1), barrier_init(key_empty + i, 8), barrier_init(value_empty + i, 2);
     barrier_init(queries_full, 1);
     barrier_init_visible();
     prefetch(a.Q), prefetch(a.K), prefetch(a.V), prefetch(a.d_out);
@@ -3103,7 +3100,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       products_commit();
       products_wait<0>();
       pin(dQ);
-      if (first_thread) barrier_arrive(key_empty + 8 * stage);
+      warp_arrive(key_empty + 8 * stage);
       next_tile();
       continue;
     }
@@ -3176,7 +3173,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
     products_commit();
     products_wait<0>();
     pin(dQ);
-    if (first_thread) barrier_arrive(key_empty + 8 * stage);
+    warp_arrive(key_empty + 8 * stage);
     next_tile();
   }
   if constexpr (Score::held > 0) add_held_sums(score, at.b, at.h, held);
@@ -3859,6 +3856,12 @@ __device__ inline void barrier_init(u32 barrier, u32 count) { asm volatile("mbar
 __device__ inline void barrier_init_visible() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 __device__ inline void barrier_arrive(u32 barrier) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(barrier) : "memory");
+}
+// A warp has read what the barrier guards, each of its lanes: the barrier counts warps. One thread for all of a warpgroup would do only after a product, which all warps
+// take part in, and only for what the product read.
+__device__ inline void warp_arrive(u32 barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
 __device__ inline void barrier_expect(u32 barrier, u32 bytes) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(barrier), "r"(bytes) : "memory");
