@@ -22,6 +22,7 @@ for tool in memcheck racecheck synccheck; do
   for i in "${!checks[@]}"; do
     program=${checks[$i]%%|*} tests=${checks[$i]#*|}
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do sleep 0.2; done
+    export SAMITE_RACECHECK=$([ "$tool" = racecheck ] && echo 1 || echo 0)
     (begin=$SECONDS; timeout "$limit" "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/$program" "--test-case=${tests//, /*}" >"$logs/$tool.$i" 2>&1; echo "$? $((SECONDS - begin))" >"$logs/$tool.$i.rc") &
   done
 done

@@ -106,7 +106,7 @@ template <class T, int D, int Dv, bool ByHead, class Mask> __device__ inline voi
   if (threadIdx.x == 0) {
     for (int i = 0; i < stages; ++i) {
       barrier_init(key_full + 8 * i, 1), barrier_init(value_full + 8 * i, 1);
-      barrier_init(key_empty + 8 * i, 4 * (3 - key_parts)), barrier_init(value_empty + 8 * i, 3 - key_parts);  // warps that read a tile's number; warpgroups that read its values
+      barrier_init(key_empty + 8 * i, (3 - key_parts) * warp_arrivals), barrier_init(value_empty + 8 * i, (3 - key_parts) * group_arrivals);  // those that use a tile
     }
     barrier_init_visible();
     prefetch(a.K), prefetch(a.V);
@@ -129,7 +129,6 @@ template <class T, int D, int Dv, bool ByHead, class Mask> __device__ inline voi
 
   const int group = warp / 4, part_row = key_parts == 1 ? group * 64 : 0, lane = threadIdx.x % 32, row_low = part_row + warp % 4 * 16 + lane / 4;
   const i32 warp_row = at.first_row + part_row + warp % 4 * 16;
-  const bool first_thread = threadIdx.x % 128 == 0;
   const float scale = float(p.scale) * log2_e;
   const u64 query = operand(Qs + part_row * 128, 16), key = operand(Ks, 16), value = operand(Vs, attention_tile * 128);
   float o[values], s[columns], base[2] = {-infinity(), -infinity()}, total[2] = {0, 0}, rescale[2] = {1, 1};  // base: what is subtracted from a row's scores
@@ -221,7 +220,7 @@ template <class T, int D, int Dv, bool ByHead, class Mask> __device__ inline voi
       softmax();
       products_wait<0>();
       pin(o);
-      if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+      group_arrive(value_empty + 8 * value_stage);
       pack();
       if (__any_sync(~0u, rescale[0] != 1 || rescale[1] != 1)) {
 #pragma unroll

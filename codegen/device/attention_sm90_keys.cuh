@@ -22,8 +22,9 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
 
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < 16; i += 8) {
-      barrier_init(query_full + i, 1), barrier_init(d_out_full + i, 1), barrier_init(query_empty + i, 8), barrier_init(d_out_empty + i, 8);
-      barrier_init(d_score_full + i, 2), barrier_init(d_score_empty + i, 2);
+      constexpr u32 arrivals = 2 * (fused ? group_arrivals : warp_arrivals);
+      barrier_init(query_full + i, 1), barrier_init(d_out_full + i, 1), barrier_init(query_empty + i, arrivals), barrier_init(d_out_empty + i, arrivals);
+      barrier_init(d_score_full + i, 2 * group_arrivals), barrier_init(d_score_empty + i, 2 * group_arrivals);
     }
     barrier_init(keys_full, 1);
     barrier_init_visible();
@@ -80,7 +81,6 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
 
   take_registers<registers>();
   const int part = group - 1, lane = threadIdx.x % 32;
-  const bool first_thread = threadIdx.x % 128 == 0;
   const float scale = float(p.scale) * log2_e;
   const i32 first_key = at.tile * keys + part * 64, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
   const bool ragged = first_key + 64 > p.keys;
@@ -98,7 +98,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     for (int i = threadIdx.x % 128; i < query_chunk / 8; i += 128) store_shared(dSs + shape::d_score_bytes + part * query_chunk + i * 8, 0, 0);
     copies_follow();
     warpgroup_sync(2 + part);
-    if (first_thread) barrier_arrive(d_score_full + 8);
+    group_arrive(d_score_full + 8);
   }
   barrier_wait(keys_full, 0);
 
@@ -132,7 +132,12 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     }
     copies_follow();
     warpgroup_sync(2 + part);
-    if (first_thread) barrier_arrive(d_score_full + 8 * stage);
+    group_arrive(d_score_full + 8 * stage);
+  };
+  // What a tile brought has been read. In the fused kernel a warpgroup has met since, in store_d_scores, so that one thread speaks for it.
+  const auto release = [&](u32 barrier) __attribute__((always_inline)) {
+    if constexpr (fused) group_arrive(barrier);
+    else warp_arrive(barrier);
   };
   const auto next_tile = [&]() __attribute__((always_inline)) {
     stage ^= 1;
@@ -148,17 +153,19 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     if (sums_tile < 0) break;
     if (alone != 0 && alone != part + 1) {  // no kept pair of this warpgroup's keys
       barrier_wait(d_out_full + 8 * d_out_stage, d_out_parity);
-      warp_arrive(d_out_empty + 8 * d_out_stage), warp_arrive(query_empty + 8 * stage);
-      if constexpr (fused) {
+      if constexpr (!fused) {
+        release(d_out_empty + 8 * d_out_stage), release(query_empty + 8 * stage);
+      } else {
         float dQ[32];
 #pragma unroll
         for (u32& x : dS) x = 0;
         store_d_scores();
+        release(d_out_empty + 8 * d_out_stage), release(query_empty + 8 * stage);
         barrier_wait(d_score_full + 8 * (stage ^ 1), parity);
         multiply_dQ(dQ, stage ^ 1);
         products_wait<0>();
         pin(dQ);
-        if (first_thread) barrier_arrive(d_score_empty + 8 * (stage ^ 1));
+        group_arrive(d_score_empty + 8 * (stage ^ 1));
         add_dQ(dQ);
         sums_before = sums_tile;
       }
@@ -265,7 +272,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
       }
       if (gives_values && hides) hide_operands(P, bits);
     }
-    if (!gives_values) warp_arrive(d_out_empty + 8 * d_out_stage);  // one stage
+    if (!gives_values) release(d_out_empty + 8 * d_out_stage);  // one stage
     float dQ[32];
     if constexpr (fused) {
       store_d_scores();
@@ -289,18 +296,18 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     if constexpr (fused) {
       products_wait<2>();
       pin(dQ);
-      if (first_thread) barrier_arrive(d_score_empty + 8 * (stage ^ 1));
+      group_arrive(d_score_empty + 8 * (stage ^ 1));
       add_dQ(dQ);
       sums_before = sums_tile;
     }
     if constexpr (gives_values) {
       products_wait<gives_keys ? 1 : 0>();
-      warp_arrive(d_out_empty + 8 * d_out_stage);
+      release(d_out_empty + 8 * d_out_stage);
     }
     products_wait<0>();
     pin(dV);
     pin(dK);
-    warp_arrive(query_empty + 8 * stage);
+    release(query_empty + 8 * stage);
     next_tile();
   }
   if constexpr (fused) {

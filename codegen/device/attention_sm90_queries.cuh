@@ -17,7 +17,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   constexpr bool narrows = Score::identity && keys == 128;
 
   if (threadIdx.x == 0) {
-    for (u32 i = 0; i < 16; i += 8) barrier_init(key_full + i, 1), barrier_init(value_full + i, 1), barrier_init(key_empty + i, 8), barrier_init(value_empty + i, 2);
+    for (u32 i = 0; i < 16; i += 8) barrier_init(key_full + i, 1), barrier_init(value_full + i, 1), barrier_init(key_empty + i, 2 * warp_arrivals), barrier_init(value_empty + i, 2 * group_arrivals);
     barrier_init(queries_full, 1);
     barrier_init_visible();
     prefetch(a.Q), prefetch(a.K), prefetch(a.V), prefetch(a.d_out);
@@ -69,7 +69,6 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
 
   take_registers<registers>();
   const int part = group - 1, lane = threadIdx.x % 32, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
-  const bool first_thread = threadIdx.x % 128 == 0;
   const float scale = float(p.scale) * log2_e;
   const i32 tail = i32(p.keys % keys), last_tile = i32((p.keys - 1) / keys), first_token = at.tile * tokens;
   float lse[2], delta[2];
@@ -128,7 +127,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       products_wait<0>();
       pin(x);
       pin(dx);
-      if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+      group_arrive(value_empty + 8 * value_stage);
       narrow_bits(bits, -2 - key_tile, i32(p.keys), keys);
       hide_pairs(x, bits);
 #pragma unroll
@@ -172,7 +171,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       for (int i = 0; i < columns; ++i) s[i] = power_of_2(s[i] * scale - lse[i % 4 / 2]);
       products_wait<0>();
       pin(ds);
-      if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+      group_arrive(value_empty + 8 * value_stage);
 #pragma unroll
       for (int i = 0; i < columns; i += 2) dS[i / 2] = storage<T>::pair(s[i] * (ds[i] - delta[i % 4 / 2]), s[i + 1] * (ds[i + 1] - delta[i % 4 / 2]));
     } else {
@@ -192,7 +191,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       products_wait<0>();
       if (together) pin(s);
       pin(ds);
-      if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+      group_arrive(value_empty + 8 * value_stage);
       const scored_tile<Score> pairs(score, pair_rows, as_new(key_tile * keys));
 #pragma unroll
       for (int i = 0; i < columns; ++i) {

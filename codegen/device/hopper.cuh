@@ -17,12 +17,22 @@ __device__ inline void barrier_init_visible() { asm volatile("fence.mbarrier_ini
 __device__ inline void barrier_arrive(u32 barrier) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(barrier) : "memory");
 }
-// A warp has read what the barrier guards, each of its lanes: the barrier counts warps. One thread for all of a warpgroup would do only after a product, which all warps
-// take part in, and only for what the product read.
+// Who tells a barrier that a tile has been read, how many that are of a warpgroup: a thread for all of it, after they have met or for what came before a product, which all
+// take part in; or one of each warp. racecheck believes only the threads that arrive: with SAMITE_EVERY_THREAD_ARRIVES all do.
+#ifdef SAMITE_EVERY_THREAD_ARRIVES
+constexpr u32 group_arrivals = 128, warp_arrivals = 128;
+__device__ inline void group_arrive(u32 barrier) { barrier_arrive(barrier); }
+__device__ inline void warp_arrive(u32 barrier) { barrier_arrive(barrier); }
+#else
+constexpr u32 group_arrivals = 1, warp_arrivals = 4;
+__device__ inline void group_arrive(u32 barrier) {
+  if (threadIdx.x % 128 == 0) barrier_arrive(barrier);
+}
 __device__ inline void warp_arrive(u32 barrier) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
+#endif
 __device__ inline void barrier_expect(u32 barrier, u32 bytes) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(barrier), "r"(bytes) : "memory");
 }

@@ -11,7 +11,10 @@
 #include <string>
 #include <thread>
 
+#include <samite/io/safetensors.hpp>
 #include <samite/mask/count_kept.hpp>
+#include <samite/run/attention_packing.hpp>
+#include <samite/run/plan_kernels.hpp>
 #include <samite/runtime/cuda_driver.hpp>
 #include <samite/samite.hpp>
 
@@ -158,14 +161,54 @@ double worst_gradient_error(const bench_case& c, const tensor& Q, const tensor& 
   return worst;
 }
 
+// Pairs of the tiles that the kernels for sm_90a compute, of all heads, and those of the tiles that hold a kept pair, found pair by pair at B 1, H 1.
+struct executed_pairs {
+  double computed = 0, least = 0;
+};
+
+// The kernel of that role in the plan; null if none, as on other paths.
+const detail::kernel_use* kernel_of(const plan& p, detail::kernel_role role, const detail::plan_kernels& kernels) {
+  for (const int id : p.steps())
+    for (const detail::kernel_use& use : kernels.of(id))
+      if (use.role == role) return &use;
+  return nullptr;
+}
+
+executed_pairs pairs_of_tiles(const bench_case& c, executor& run, bool backward) {
+  using detail::kernel_role;
+  const detail::plan_kernels kernels(run.source(), cuda_device::open().arch_name());
+  const detail::kernel_use* use = kernel_of(run.source(), backward ? kernel_role::sm90_keys : kernel_role::attention_sm90, kernels);
+  if (use == nullptr) return {};
+  const tile_options sizes{.B = 1, .H = 1, .Q = c.Q, .K = c.K, .tile_q = backward ? use->block_keys : use->block_rows, .tile_k = backward ? use->block_rows : use->block_keys};
+  const bool narrows = sizes.tile_k == 128 && c.score.is_identity();
+  const detail::packed_tiles tiles = backward ? detail::packed_tiles::by_keys(c.mask, sizes) : detail::packed_tiles::by_queries(c.mask, sizes, detail::heads_to_pack(c.mask.program(), c.H / c.G, !c.score.is_identity()), narrows);
+  const index_t tile_q = tiles.map.options().tile_q, tile_k = tiles.map.options().tile_k;
+  double computed = double(tiles.map.counts().full + tiles.map.counts().undecided);
+  if (backward) computed -= 0.5 * double(std::count_if(tiles.marks.halves.begin(), tiles.marks.halves.end(), [](std::int32_t half) { return half != 0; }));
+  for (const std::int32_t part : tiles.marks.narrow) computed -= part >= 0 ? 1 - 1 / double(tiles.marks.parts) : 0;
+  double least = 0;
+  for (index_t i = 0; i < c.Q; i += tile_q)
+    for (index_t j = 0; j < c.K; j += tile_k) {
+      bool any = false;
+      for (index_t q = i; q < std::min(i + tile_q, c.Q) && !any; ++q)
+        for (index_t k = j; k < std::min(j + tile_k, c.K) && !any; ++k) any = c.keeps(q, k);
+      least += any;
+    }
+  const double pairs = double(tile_q * tile_k) * double(c.B * c.H);
+  return {computed * pairs, least * pairs};
+}
+
 // channels: multiplied and added for a pair. Rows of a tile are queries.
 void print(const bench_case& c, const char* pass, index_t channels, executor& run, double error) {
+  static const std::string gpu = cuda_device::open().name();
+  const executed_pairs tiles = pairs_of_tiles(c, run, pass[0] == 'b');
   const double kept = double(count_kept(c.mask, {.B = 1, .H = 1, .Q = c.Q, .K = c.K})), flops = 2 * double(channels) * kept * double(c.B * c.H);
   const double ms = burst(run), steady = sustained(run, ms);
   const char *date = std::getenv("BENCH_DATE"), *commit = std::getenv("BENCH_COMMIT");
-  std::printf("{\"bench\":\"attention\",\"case\":\"%s\",\"pass\":\"%s\",\"ms\":%.4f,\"ms_sustained\":%.4f,\"tflops_kept\":%.1f,\"tflops_kept_sustained\":%.1f,\"density\":%.5f,\"worst_error\":%.5f,\"date\":\"%s\","
-              "\"command\":\"attention_bench\",\"commit\":\"%s\"}\n",
-              c.name.c_str(), pass, ms, steady, flops / ms / 1e9, flops / steady / 1e9, kept / double(c.Q) / double(c.K), error, date ? date : "", commit ? commit : "");
+  std::printf("{\"bench\":\"attention\",\"case\":\"%s\",\"pass\":\"%s\",\"ms\":%.4f,\"ms_sustained\":%.4f,\"tflops_kept\":%.1f,\"tflops_kept_sustained\":%.1f,\"tflops_executed\":%.1f,\"pairs_executed\":%.0f,"
+              "\"pairs_of_tiles\":%.0f,\"density\":%.5f,\"worst_error\":%.5f,\"gpu\":\"%s\",\"date\":\"%s\",\"command\":\"attention_bench\",\"commit\":\"%s\"}\n",
+              c.name.c_str(), pass, ms, steady, flops / ms / 1e9, flops / steady / 1e9, 2 * double(channels) * tiles.computed / ms / 1e9, tiles.computed, tiles.least, kept / double(c.Q) / double(c.K), error, gpu.c_str(),
+              date ? date : "", commit ? commit : "");
   std::fflush(stdout);
 }
 
@@ -175,39 +218,89 @@ tensor on_device(executor& run, const tensor& t) {
   return moved;
 }
 
-void run_case(const bench_case& c, bool forward, bool backward) {
-  const shape query_shape{c.B, c.H, c.Q, c.D}, key_shape{c.B, c.G, c.K, c.D}, value_shape{c.B, c.G, c.K, c.Dv()};
-  const tensor Q = normal({c.B, c.H, c.Q, c.D}, 1), K = normal({c.B, c.G, c.K, c.D}, 2), V = normal({c.B, c.G, c.K, c.Dv()}, 3), d_out = normal({c.B, c.Q, c.H, c.Dv()}, 4);
-  graph g;
-  const attention_result a = attention(g.input("Q", bf16, query_shape), g.input("K", bf16, key_shape), g.input("V", bf16, value_shape), {.mask = c.mask, .score = c.score});
-  g.output("out", transpose(a.out, {0, 2, 1, 3})), g.output("lse", a.lse);  // stored token-major
-  executor run(make_plan(g, device::cuda()));
-  for (const auto& [name, t] : {std::pair{"Q", Q}, {"K", K}, {"V", V}}) run.bind(name, on_device(run, t));
-  run.step();
-  run.synchronize();
-  const tensor out = run.output("out"), lse = run.output("lse");
-  if (forward) print(c, "forward", c.D + c.Dv(), run, worst_error(c, Q, K, V, out));
-  if (!backward) return;
+// Both passes of a case over the same data, each in an executor of its own; outputs are token-major, as models store them.
+struct both_passes {
+  const bench_case& c;
+  graph g, gradients;
+  tensor Q, K, V, d_out, out, lse, d[3];
+  attention_result a;
 
-  graph gradients;  // the backward pass alone
-  std::vector<value> inputs;
-  const shape token_major{c.B, c.Q, c.H, c.Dv()};
-  for (const auto& [name, dims] : {std::pair{"Q", query_shape}, {"K", key_shape}, {"V", value_shape}, {"out", token_major}, {"lse", shape{c.B, c.H, c.Q, 1}}, {"d_out", token_major}}) {
-    const bool row = name[0] == 'l', transposed = name[0] == 'o' || name[0] == 'd';
-    const value in = gradients.input(name, row ? f32 : bf16, dims);
-    inputs.push_back(transposed ? transpose(in, {0, 2, 1, 3}) : in);
+  explicit both_passes(const bench_case& given)
+      : c(given), Q(normal({c.B, c.H, c.Q, c.D}, 1)), K(normal({c.B, c.G, c.K, c.D}, 2)), V(normal({c.B, c.G, c.K, c.Dv()}, 3)), d_out(normal({c.B, c.Q, c.H, c.Dv()}, 4)) {}
+
+  executor forward() {
+    a = attention(g.input("Q", bf16, {c.B, c.H, c.Q, c.D}), g.input("K", bf16, {c.B, c.G, c.K, c.D}), g.input("V", bf16, {c.B, c.G, c.K, c.Dv()}), {.mask = c.mask, .score = c.score});
+    g.output("out", transpose(a.out, {0, 2, 1, 3})), g.output("lse", a.lse);
+    executor run(make_plan(g, device::cuda()));
+    for (const auto& [name, t] : {std::pair{"Q", Q}, {"K", K}, {"V", V}}) run.bind(name, on_device(run, t));
+    run.step();
+    run.synchronize();
+    out = run.output("out"), lse = run.output("lse");
+    return run;
   }
-  std::vector<value_info> made;
-  for (int i = 0; i < 3; ++i) made.push_back(gradients.info(value_ref{inputs[std::size_t(i)].node(), inputs[std::size_t(i)].output()}));
-  const std::vector<value> d = gradients.add(attention_gradient_node{*g.node(a.out.node()).as<attention_node>(), false}, inputs, made, "backward");
-  const char* names[] = {"dQ", "dK", "dV"};
-  for (int i = 0; i < 3; ++i) gradients.output(names[i], d[std::size_t(i)]);
-  executor back(make_plan(gradients, device::cuda()));
-  for (const auto& [name, t] : {std::pair{"Q", Q}, {"K", K}, {"V", V}, {"out", out}, {"lse", lse}, {"d_out", d_out}}) back.bind(name, on_device(back, t));
-  back.step();
-  back.synchronize();
-  const tensor found[3] = {back.output("dQ"), back.output("dK"), back.output("dV")};
-  print(c, "backward", 3 * c.D + 2 * c.Dv(), back, worst_gradient_error(c, Q, K, V, out, lse, d_out, found));
+
+  // The backward pass alone; after forward.
+  executor backward() {
+    std::vector<value> inputs;
+    const shape token_major{c.B, c.Q, c.H, c.Dv()};
+    for (const auto& [name, dims] : {std::pair{"Q", shape{c.B, c.H, c.Q, c.D}}, {"K", shape{c.B, c.G, c.K, c.D}}, {"V", shape{c.B, c.G, c.K, c.Dv()}}, {"out", token_major}, {"lse", shape{c.B, c.H, c.Q, 1}}, {"d_out", token_major}}) {
+      const bool row = name[0] == 'l', transposed = name[0] == 'o' || name[0] == 'd';
+      const value in = gradients.input(name, row ? f32 : bf16, dims);
+      inputs.push_back(transposed ? transpose(in, {0, 2, 1, 3}) : in);
+    }
+    std::vector<value_info> made;
+    for (int i = 0; i < 3; ++i) made.push_back(gradients.info(value_ref{inputs[std::size_t(i)].node(), inputs[std::size_t(i)].output()}));
+    const std::vector<value> found = gradients.add(attention_gradient_node{*g.node(a.out.node()).as<attention_node>(), false}, inputs, made, "backward");
+    const char* names[] = {"dQ", "dK", "dV"};
+    for (int i = 0; i < 3; ++i) gradients.output(names[i], found[std::size_t(i)]);
+    executor back(make_plan(gradients, device::cuda()));
+    for (const auto& [name, t] : {std::pair{"Q", Q}, {"K", K}, {"V", V}, {"out", out}, {"lse", lse}, {"d_out", d_out}}) back.bind(name, on_device(back, t));
+    back.step();
+    back.synchronize();
+    for (int i = 0; i < 3; ++i) d[i] = back.output(names[i]);
+    return back;
+  }
+};
+
+void run_case(const bench_case& c, bool forward, bool backward) {
+  both_passes passes(c);
+  executor run = passes.forward();
+  if (forward) print(c, "forward", c.D + c.Dv(), run, worst_error(c, passes.Q, passes.K, passes.V, passes.out));
+  if (!backward) return;
+  executor back = passes.backward();
+  print(c, "backward", 3 * c.D + 2 * c.Dv(), back, worst_gradient_error(c, passes.Q, passes.K, passes.V, passes.out, passes.lse, passes.d_out, passes.d));
+}
+
+// What a call costs the host while the device is never behind: shapes are tiny, and the device is waited for after every 50 calls.
+void host_cost() {
+  const bench_case c{"host cost", 1, 1, 1, 64, 64, 64, causal(), {}};
+  both_passes passes(c);
+  executor run = passes.forward(), back = passes.backward();
+  for (const auto& [pass, e] : {std::pair{"forward", &run}, {"backward", &back}}) {
+    std::vector<double> us;
+    for (int i = 0; i < 41; ++i) {
+      e->synchronize();
+      const auto start = std::chrono::steady_clock::now();
+      for (int n = 0; n < 50; ++n) e->step();
+      us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / 50);
+    }
+    std::sort(us.begin(), us.end());
+    const char *date = std::getenv("BENCH_DATE"), *commit = std::getenv("BENCH_COMMIT");
+    std::printf("{\"bench\":\"attention\",\"case\":\"host cost of a step, causal S64 B1 H1 D64\",\"pass\":\"%s\",\"us\":%.2f,\"date\":\"%s\",\"command\":\"attention_bench host\",\"commit\":\"%s\"}\n", pass,
+                us[us.size() / 2], date ? date : "", commit ? commit : "");
+  }
+}
+
+// Inputs and results of both passes, for attention_peers.py to compare with double precision and with its own results.
+void write_results(const std::string& folder) {
+  const std::pair<index_t, index_t> dims[] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}};
+  for (const auto& [D, Dv] : dims) {
+    const bench_case c{"", 1, 4, 4, 1024, 1024, D, causal(), {}, {}, {}, Dv};
+    both_passes p(c);
+    (void)p.forward(), (void)p.backward();
+    write_safetensors(concat_text(folder, "/causal S1024 B1 H4 D", D, Dv != D ? concat_text("_", Dv) : std::string(), ".safetensors"),
+                      {{"Q", p.Q}, {"K", p.K}, {"V", p.V}, {"d_out", p.d_out}, {"out", p.out}, {"dQ", p.d[0]}, {"dK", p.d[1]}, {"dV", p.d[2]}});
+  }
 }
 
 // Causal at lengths with 16384 tokens together, at head dims, and windows of any width.
@@ -230,16 +323,20 @@ void add_sweeps(std::vector<bench_case>& cases) {
 
 }  // namespace
 
-// attention_bench [forward|backward|both [words that a case's name begins with]]; the sweeps run where these begin with "sweep"
+// attention_bench [forward|backward|both [words that a case's name begins with]]; the sweeps run where these begin with "sweep".
+// attention_bench host; attention_bench results FOLDER, for `attention_peers.py errors FOLDER`
 int main(int arguments, char** argument) {
   if (!cuda_available()) return 77;
   const std::string pass = arguments > 1 ? argument[1] : "", begin = arguments > 2 ? argument[2] : "";
+  if (pass == "host") return host_cost(), 0;
+  if (pass == "results") return write_results(begin), 0;
   using namespace symbols;
   const auto lower = [](index_t q, index_t kv) { return kv <= q; };
   const auto all = [](index_t, index_t) { return true; };
   const index_t S = 8192, blocks = 512;
-  std::vector<index_t> ids, anchors, anchor_ids;
-  for (index_t i = 0; i < S; ++i) ids.push_back(i / 1500);
+  std::vector<index_t> ids, long_ids, anchors;
+  for (index_t i = 0; i < 2 * S; ++i) (i < S ? ids : long_ids).push_back(i / 1500);
+  long_ids.insert(long_ids.begin(), ids.begin(), ids.end());
   for (index_t i = 0; i < blocks; ++i) anchors.push_back(16 * i + (i * 7) % 13);
   const auto dflash = [&](bool documents, index_t window) {
     dflash_mask_options o{.context_length = S, .block_size = 16, .anchors = table(anchors, {1, blocks})};
@@ -265,6 +362,8 @@ int main(int arguments, char** argument) {
       {"document causal S8192 B1 H16/4 D128", 1, 16, 4, S, S, 128, document_causal(table(ids)), [](index_t q, index_t kv) { return kv <= q && q / 1500 == kv / 1500; }},
       {"sliding 1024 S8192 B1 H16 D128", 1, 16, 16, S, S, 128, any_mask(kv <= q && q - kv < 1024), [](index_t q, index_t kv) { return kv <= q && q - kv < 1024; }},
       {"sliding 1024 S8192 B1 H16/4 D128", 1, 16, 4, S, S, 128, any_mask(kv <= q && q - kv < 1024), [](index_t q, index_t kv) { return kv <= q && q - kv < 1024; }},
+      {"document causal S16384 B1 H64/8 D128", 1, 64, 8, 2 * S, 2 * S, 128, document_causal(table(long_ids)), [](index_t q, index_t kv) { return kv <= q && q / 1500 == kv / 1500; }},
+      {"sliding 1024 S16384 B1 H64/8 D128", 1, 64, 8, 2 * S, 2 * S, 128, any_mask(kv <= q && q - kv < 1024), [](index_t q, index_t kv) { return kv <= q && q - kv < 1024; }},
       {"DFlash 512x16 S8192 B1 H32/8 D128", 1, 32, 8, S, 2 * S, 128, dflash(true, 0), drafts(true, 0)},
       {"DFlash 512x16 S8192 B1 H32/8 D128 window 2048", 1, 32, 8, S, 2 * S, 128, dflash(true, 2048), drafts(true, 2048)},
       {"DFlash 512x16 S8192 B1 H32/8 D128 one document", 1, 32, 8, S, 2 * S, 128, dflash(false, 0), drafts(false, 0)},

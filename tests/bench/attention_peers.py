@@ -5,9 +5,11 @@ SDPA with the cuDNN and flash backends on dense cases, FlexAttention (compiled) 
 median of five; sustained: after 0.2 s of calls. An argument `forward` or `backward` leaves the other pass out; `sweep` times the sweeps instead: SDPA over lengths
 and head dims, FlexAttention over windows. `flash` times the flash backend alone on the causal cases, which the portable kernels are compared with.
 `decode` times the plain cases and the blocks (without their mask) of tests/bench/attention_decode_bench.cpp: calls in a CUDA graph
-that take turns on buffers of 400 MB together.
+that take turns on buffers of 400 MB together. `errors FOLDER` compares what `attention_bench results FOLDER` wrote, and cuDNN's results on the same data, with
+double precision.
 """
 import contextlib
+import glob
 import json
 import statistics
 import sys
@@ -132,13 +134,15 @@ def sparse():
             return keep | ((kv >= S) & ((kv - S) // 16 == q // 16))
         return mask
 
-    cases = [("document causal S8192 B1 H16 D128", 16, 16, S, lambda b, h, q, kv: (q >= kv) & (documents[q] == documents[kv])),
-             ("sliding 1024 S8192 B1 H16 D128", 16, 16, S, lambda b, h, q, kv: (q >= kv) & (q - kv < 1024))]
-    name = "DFlash 512x16 S8192 B1 H32/8 D128"
+    long = (torch.arange(2 * S, device=device) // 1500).to(torch.int32)
+    same = lambda b, h, q, kv: (q >= kv) & (long[q] == long[kv])
+    sliding = lambda b, h, q, kv: (q >= kv) & (q - kv < 1024)
+    for S_, H, G in ((S, 16, 16), (2 * S, 64, 8)):
+        heads = f"H{H}" + (f"/{G}" if G != H else "")
+        flex(f"document causal S{S_} B1 {heads} D128", H, G, S_, S_, same)
+        flex(f"sliding 1024 S{S_} B1 {heads} D128", H, G, S_, S_, sliding)
     for suffix, with_documents, window in (("", True, 0), (" window 2048", True, 2048), (" one document", False, 0), (" one document window 2048", False, 2048)):
-        cases.append((name + suffix, 32, 8, 2 * S, dflash(with_documents, window)))
-    for case, H, G, K, mask in cases:
-        flex(case, H, G, S, K, mask)
+        flex("DFlash 512x16 S8192 B1 H32/8 D128" + suffix, 32, 8, S, 2 * S, dflash(with_documents, window))
 
 
 def decode():
@@ -171,8 +175,42 @@ def decode():
             del sets
 
 
+def errors(folder):
+    from safetensors.torch import load_file
+    for path in sorted(glob.glob(folder + "/*.safetensors")):
+        t = {name: x.to(device) for name, x in load_file(path).items()}
+        q, k, v, d_out = t["Q"], t["K"], t["V"], t["d_out"].transpose(1, 2)
+        hidden = torch.ones(q.shape[2], k.shape[2], device=device, dtype=torch.bool).tril().logical_not()
+
+        def exact(q, k, v):
+            scores = (q @ k.transpose(-1, -2)) / q.shape[-1] ** 0.5
+            return torch.softmax(scores.masked_fill(hidden, -torch.inf), -1) @ v
+
+        def passes_of(call, dtype):
+            x = [y.to(dtype).requires_grad_(True) for y in (q, k, v)]
+            out = call(*x)
+            return [out, *torch.autograd.grad(out, x, d_out.to(dtype))]
+
+        right = passes_of(exact, torch.float64)
+        found = {"samite": [t["out"].transpose(1, 2), t["dQ"], t["dK"], t["dV"]]}
+        for peer, backend in (("sdpa-cudnn", SDPBackend.CUDNN_ATTENTION), ("sdpa-flash", SDPBackend.FLASH_ATTENTION)):
+            try:
+                with sdpa_kernel(backend):
+                    found[peer] = passes_of(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), q.dtype)
+            except RuntimeError as error:
+                print(json.dumps({"bench": "attention_error", "case": path.split("/")[-1][:-12], "peer": peer, "error": str(error).splitlines()[0]}), flush=True)
+        for who, results in found.items():
+            row = {"bench": "attention_error", "case": path.split("/")[-1][:-12], "of": who}
+            for name, x, y in zip(("out", "dQ", "dK", "dV"), results, right):
+                row[name + "_rms"] = float(f"{((x.double() - y).norm() / y.norm()).item():.3g}")
+                row[name + "_worst"] = float(f"{((x.double() - y).abs().max() / y.abs().max()).item():.3g}")
+            print(json.dumps(row), flush=True)
+
+
 if passes == "decode":
     decode()
+elif passes == "errors":
+    errors(sys.argv[2])
 elif passes == "sweep":
     sweep()
 else:

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -122,13 +123,25 @@ void build_layer(graph& g, bool with_gradients) {
     if (gradients[i]) g.output(concat_text("gradient ", i), contiguous(gradients[i]));
 }
 
-void layer(const cuda_device& device, const scratch_folder& folder, bool with_gradients) {
+/// Attention of bf16 tensors, forward and backward, 8192 tokens.
+void build_attention(graph& g, index_t D) {
+  const shape dims{1, 8, 8192, D};
+  const value Q = g.input("Q", bf16, dims), K = g.input("K", bf16, dims), V = g.input("V", bf16, dims), d_out = g.input("d_out", bf16, dims);
+  const attention_result a = attention(Q, K, V, {.mask = causal()});
+  std::vector<value_info> made;
+  for (const value& x : {Q, K, V}) made.push_back(g.info(value_ref{x.node(), x.output()}));
+  const auto d = g.add(attention_gradient_node{*g.node(a.out.node()).as<attention_node>(), false}, {Q, K, V, a.out, a.lse, d_out}, made, "backward");
+  g.output("out", a.out), g.output("dQ", d[0]), g.output("dK", d[1]), g.output("dV", d[2]);
+}
+
+/// What `build` makes, cold and from disk.
+void cold_and_stored(const cuda_device& device, const scratch_folder& folder, const std::string& name, const std::function<void(graph&)>& build) {
   graph g;
-  build_layer(g, with_gradients);
+  build(g);
   const plan p = make_plan(g, device::cuda());
   const detail::plan_kernels kernels(p, device.arch_name());
   const std::vector<kernel_source> sources = kernels.sources(false);
-  const std::string what = with_gradients ? "decoder layer, forward and backward: " : "decoder layer, forward: ", count = concat_text(", \"kernels\": ", sources.size());
+  const std::string what = name + ": ", count = concat_text(", \"kernels\": ", sources.size());
   const auto load_all = [&](kernel_cache& cache) {
     for (const int id : p.steps())
       for (const detail::kernel_use& use : kernels.of(id))
@@ -136,7 +149,7 @@ void layer(const cuda_device& device, const scratch_folder& folder, bool with_gr
   };
   std::vector<double> disk_ms;
   for (const int threads : {1, 2, 4}) {
-    disk_cache disk(folder.path + concat_text("/layer ", with_gradients, threads), mode::read_write);
+    disk_cache disk(folder.path + concat_text("/", name, " ", threads), mode::read_write);
     {
       kernel_cache cold(disk);
       const auto start = steady_clock::now();
@@ -216,6 +229,7 @@ int main() {
   launches(device);
   step_cost();
   threads_with_new_keys(device);
-  layer(device, folder, false);
-  layer(device, folder, true);
+  cold_and_stored(device, folder, "decoder layer, forward", [](graph& g) { build_layer(g, false); });
+  cold_and_stored(device, folder, "decoder layer, forward and backward", [](graph& g) { build_layer(g, true); });
+  for (const index_t D : {64, 128, 256}) cold_and_stored(device, folder, concat_text("attention, forward and backward, D", D), [D](graph& g) { build_attention(g, D); });
 }

@@ -83,6 +83,16 @@ TEST_CASE("on sm_90a attention in bf16 has its own kernel and the mask's bits; t
   CHECK(labels_of(kernels_of(p, "sm_80")) == std::vector<std::string>{"attention_forward_bf16_d64", "copy"});
 }
 
+TEST_CASE("SAMITE_RACECHECK=1 has kernels whose threads all arrive at barriers, another value is E-ENV-VALUE") {
+  const plan p = plan_of_every_kind(20);
+  ::setenv("SAMITE_RACECHECK", "1", 1);
+  CHECK(kernels_of(p, "sm_90a")[0].options == std::vector<std::string>{"-DSAMITE_EVERY_THREAD_ARRIVES"});
+  ::setenv("SAMITE_RACECHECK", "2", 1);
+  CHECK(unlike("E-ENV-VALUE", {"SAMITE_RACECHECK", "2"}, [&] { kernels_of(p, "sm_90a"); }) == "");
+  ::unsetenv("SAMITE_RACECHECK");
+  CHECK(kernels_of(p, "sm_90a")[0].options.empty());
+}
+
 TEST_CASE("row kernels have the team that was tuned for the device class, and the rule's own for a class that is not known") {
   graph g;
   g.output("y", let(g.input("x", f32, {4, 2000}) * 2, {.label = "twice"}));

@@ -914,7 +914,7 @@ template <class T, int D, int Dv, bool ByHead, class Mask> __device__ inline voi
   if (threadIdx.x == 0) {
     for (int i = 0; i < stages; ++i) {
       barrier_init(key_full + 8 * i, 1), barrier_init(value_full + 8 * i, 1);
-      barrier_init(key_empty + 8 * i, 4 * (3 - key_parts)), barrier_init(value_empty + 8 * i, 3 - key_parts);  // warps that read a tile's number; warpgroups that read its values
+      barrier_init(key_empty + 8 * i, (3 - key_parts) * warp_arrivals), barrier_init(value_empty + 8 * i, (3 - key_parts) * group_arrivals);  // those that use a tile
     }
     barrier_init_visible();
     prefetch(a.K), prefetch(a.V);
@@ -937,7 +937,6 @@ template <class T, int D, int Dv, bool ByHead, class Mask> __device__ inline voi
 
   const int group = warp / 4, part_row = key_parts == 1 ? group * 64 : 0, lane = threadIdx.x % 32, row_low = part_row + warp % 4 * 16 + lane / 4;
   const i32 warp_row = at.first_row + part_row + warp % 4 * 16;
-  const bool first_thread = threadIdx.x % 128 == 0;
   const float scale = float(p.scale) * log2_e;
   const u64 query = operand(Qs + part_row * 128, 16), key = operand(Ks, 16), value = operand(Vs, attention_tile * 128);
   float o[values], s[columns], base[2] = {-infinity(), -infinity()}, total[2] = {0, 0}, rescale[2] = {1, 1};  // base: what is subtracted from a row's scores
@@ -1029,7 +1028,7 @@ template <class T, int D, int Dv, bool ByHead, class Mask> __device__ inline voi
       softmax();
       products_wait<0>();
       pin(o);
-      if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+      group_arrive(value_empty + 8 * value_stage);
       pack();
       if (__any_sync(~0u, rescale[0] != 1 || rescale[1] != 1)) {
 #pragma unroll
@@ -2652,8 +2651,9 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
 
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < 16; i += 8) {
-      barrier_init(query_full + i, 1), barrier_init(d_out_full + i, 1), barrier_init(query_empty + i, 8), barrier_init(d_out_empty + i, 8);
-      barrier_init(d_score_full + i, 2), barrier_init(d_score_empty + i, 2);
+      constexpr u32 arrivals = 2 * (fused ? group_arrivals : warp_arrivals);
+      barrier_init(query_full + i, 1), barrier_init(d_out_full + i, 1), barrier_init(query_empty + i, arrivals), barrier_init(d_out_empty + i, arrivals);
+      barrier_init(d_score_full + i, 2 * group_arrivals), barrier_init(d_score_empty + i, 2 * group_arrivals);
     }
     barrier_init(keys_full, 1);
     barrier_init_visible();
@@ -2710,7 +2710,6 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
 
   take_registers<registers>();
   const int part = group - 1, lane = threadIdx.x % 32;
-  const bool first_thread = threadIdx.x % 128 == 0;
   const float scale = float(p.scale) * log2_e;
   const i32 first_key = at.tile * keys + part * 64, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
   const bool ragged = first_key + 64 > p.keys;
@@ -2728,7 +2727,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     for (int i = threadIdx.x % 128; i < query_chunk / 8; i += 128) store_shared(dSs + shape::d_score_bytes + part * query_chunk + i * 8, 0, 0);
     copies_follow();
     warpgroup_sync(2 + part);
-    if (first_thread) barrier_arrive(d_score_full + 8);
+    group_arrive(d_score_full + 8);
   }
   barrier_wait(keys_full, 0);
 
@@ -2762,7 +2761,12 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     }
     copies_follow();
     warpgroup_sync(2 + part);
-    if (first_thread) barrier_arrive(d_score_full + 8 * stage);
+    group_arrive(d_score_full + 8 * stage);
+  };
+  // What a tile brought has been read. In the fused kernel a warpgroup has met since, in store_d_scores, so that one thread speaks for it.
+  const auto release = [&](u32 barrier) __attribute__((always_inline)) {
+    if constexpr (fused) group_arrive(barrier);
+    else warp_arrive(barrier);
   };
   const auto next_tile = [&]() __attribute__((always_inline)) {
     stage ^= 1;
@@ -2778,17 +2782,19 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     if (sums_tile < 0) break;
     if (alone != 0 && alone != part + 1) {  // no kept pair of this warpgroup's keys
       barrier_wait(d_out_full + 8 * d_out_stage, d_out_parity);
-      warp_arrive(d_out_empty + 8 * d_out_stage), warp_arrive(query_empty + 8 * stage);
-      if constexpr (fused) {
+      if constexpr (!fused) {
+        release(d_out_empty + 8 * d_out_stage), release(query_empty + 8 * stage);
+      } else {
         float dQ[32];
 #pragma unroll
         for (u32& x : dS) x = 0;
         store_d_scores();
+        release(d_out_empty + 8 * d_out_stage), release(query_empty + 8 * stage);
         barrier_wait(d_score_full + 8 * (stage ^ 1), parity);
         multiply_dQ(dQ, stage ^ 1);
         products_wait<0>();
         pin(dQ);
-        if (first_thread) barrier_arrive(d_score_empty + 8 * (stage ^ 1));
+        group_arrive(d_score_empty + 8 * (stage ^ 1));
         add_dQ(dQ);
         sums_before = sums_tile;
       }
@@ -2895,8 +2901,9 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
       }
       if (gives_values && hides) hide_operands(P, bits);
     }
-    if (!gives_values) warp_arrive(d_out_empty + 8 * d_out_stage);  // one stage
-    float dQ[32];
+    if (!gives_values) release(d_out_empty + 8 * d_out_stage);  // one stage
+)cuh"
+     R"cuh(    float dQ[32];
     if constexpr (fused) {
       store_d_scores();
       barrier_wait(d_score_full + 8 * (stage ^ 1), parity);
@@ -2907,8 +2914,7 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
       products_begin();
 #pragma unroll
       for (int k = 0; k < queries / 16; ++k) warpgroup_product<T, Dv>::product_columns(dV, P + 4 * k, d_out_rows + k * 2048 / 16);
-)cuh"
-     R"cuh(      products_commit();
+      products_commit();
     }
     if constexpr (gives_keys) {
       pin(dK);
@@ -2920,18 +2926,18 @@ template <class T, int D, int Dv, gradient_of What, class Score = no_score> __de
     if constexpr (fused) {
       products_wait<2>();
       pin(dQ);
-      if (first_thread) barrier_arrive(d_score_empty + 8 * (stage ^ 1));
+      group_arrive(d_score_empty + 8 * (stage ^ 1));
       add_dQ(dQ);
       sums_before = sums_tile;
     }
     if constexpr (gives_values) {
       products_wait<gives_keys ? 1 : 0>();
-      warp_arrive(d_out_empty + 8 * d_out_stage);
+      release(d_out_empty + 8 * d_out_stage);
     }
     products_wait<0>();
     pin(dV);
     pin(dK);
-    warp_arrive(query_empty + 8 * stage);
+    release(query_empty + 8 * stage);
     next_tile();
   }
   if constexpr (fused) {
@@ -2974,7 +2980,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   constexpr bool narrows = Score::identity && keys == 128;
 
   if (threadIdx.x == 0) {
-    for (u32 i = 0; i < 16; i += 8) barrier_init(key_full + i, 1), barrier_init(value_full + i, 1), barrier_init(key_empty + i, 8), barrier_init(value_empty + i, 2);
+    for (u32 i = 0; i < 16; i += 8) barrier_init(key_full + i, 1), barrier_init(value_full + i, 1), barrier_init(key_empty + i, 2 * warp_arrivals), barrier_init(value_empty + i, 2 * group_arrivals);
     barrier_init(queries_full, 1);
     barrier_init_visible();
     prefetch(a.Q), prefetch(a.K), prefetch(a.V), prefetch(a.d_out);
@@ -3026,7 +3032,6 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
 
   take_registers<registers>();
   const int part = group - 1, lane = threadIdx.x % 32, row_low = threadIdx.x % 128 / 32 * 16 + lane / 4;
-  const bool first_thread = threadIdx.x % 128 == 0;
   const float scale = float(p.scale) * log2_e;
   const i32 tail = i32(p.keys % keys), last_tile = i32((p.keys - 1) / keys), first_token = at.tile * tokens;
   float lse[2], delta[2];
@@ -3085,7 +3090,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       products_wait<0>();
       pin(x);
       pin(dx);
-      if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+      group_arrive(value_empty + 8 * value_stage);
       narrow_bits(bits, -2 - key_tile, i32(p.keys), keys);
       hide_pairs(x, bits);
 #pragma unroll
@@ -3129,7 +3134,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       for (int i = 0; i < columns; ++i) s[i] = power_of_2(s[i] * scale - lse[i % 4 / 2]);
       products_wait<0>();
       pin(ds);
-      if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+      group_arrive(value_empty + 8 * value_stage);
 #pragma unroll
       for (int i = 0; i < columns; i += 2) dS[i / 2] = storage<T>::pair(s[i] * (ds[i] - delta[i % 4 / 2]), s[i + 1] * (ds[i + 1] - delta[i % 4 / 2]));
     } else {
@@ -3149,7 +3154,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       products_wait<0>();
       if (together) pin(s);
       pin(ds);
-      if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+      group_arrive(value_empty + 8 * value_stage);
       const scored_tile<Score> pairs(score, pair_rows, as_new(key_tile * keys));
 #pragma unroll
       for (int i = 0; i < columns; ++i) {
@@ -3857,12 +3862,22 @@ __device__ inline void barrier_init_visible() { asm volatile("fence.mbarrier_ini
 __device__ inline void barrier_arrive(u32 barrier) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(barrier) : "memory");
 }
-// A warp has read what the barrier guards, each of its lanes: the barrier counts warps. One thread for all of a warpgroup would do only after a product, which all warps
-// take part in, and only for what the product read.
+// Who tells a barrier that a tile has been read, how many that are of a warpgroup: a thread for all of it, after they have met or for what came before a product, which all
+// take part in; or one of each warp. racecheck believes only the threads that arrive: with SAMITE_EVERY_THREAD_ARRIVES all do.
+#ifdef SAMITE_EVERY_THREAD_ARRIVES
+constexpr u32 group_arrivals = 128, warp_arrivals = 128;
+__device__ inline void group_arrive(u32 barrier) { barrier_arrive(barrier); }
+__device__ inline void warp_arrive(u32 barrier) { barrier_arrive(barrier); }
+#else
+constexpr u32 group_arrivals = 1, warp_arrivals = 4;
+__device__ inline void group_arrive(u32 barrier) {
+  if (threadIdx.x % 128 == 0) barrier_arrive(barrier);
+}
 __device__ inline void warp_arrive(u32 barrier) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
+#endif
 __device__ inline void barrier_expect(u32 barrier, u32 bytes) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(barrier), "r"(bytes) : "memory");
 }

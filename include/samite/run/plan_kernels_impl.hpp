@@ -33,6 +33,7 @@ struct plan_kernels::maker {
   const graph& g;
   const std::string arch, device_class;
   const attention_kernels setting = attention_setting();
+  const std::vector<std::string> compile_options = env_number("SAMITE_RACECHECK", 0, 1).value_or(0) == 1 ? std::vector<std::string>{"-DSAMITE_EVERY_THREAD_ARRIVES"} : std::vector<std::string>{};
   const bool portable = setting == attention_kernels::portable, deterministic = attention_is_deterministic();
   std::vector<kernel_use>* out = nullptr;  // of the node at hand
   std::map<std::string, std::shared_ptr<const kernel_source>> units{};  // by text
@@ -48,7 +49,7 @@ struct plan_kernels::maker {
 
   kernel_use& add(kernel_role role, const std::string& name, const std::string& label, const std::string& text, bool is_rare = false) {
     auto& unit = units[text];
-    if (!unit) unit = std::make_shared<const kernel_source>(kernel_source{label, text, arch, {}, headers_of(text)});
+    if (!unit) unit = std::make_shared<const kernel_source>(kernel_source{label, text, arch, compile_options, headers_of(text)});
     out->push_back({.role = role, .name = name, .unit = unit, .is_rare = is_rare});
     return out->back();
   }
