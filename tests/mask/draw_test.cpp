@@ -3,6 +3,7 @@
 #include <limits>
 
 #include <samite/mask.hpp>
+#include <samite/mask/transform.hpp>
 
 #include "support/raised.hpp"
 
@@ -60,6 +61,9 @@ TEST_CASE("numbers beyond 2^55 are what they are: each pair is as in 128 bits, o
   };
   CHECK(draw((q + large) % 10 == 6, 24, 3, {.with_scale = false}) == picture(24, 3, [&](__int128 i, __int128) { return (i + large) % 10 == 6; }));
   CHECK(draw((q * 31 + kv * 17 + scalar(seed)) % 7 == 0, 16, 16, {.with_scale = false}) == picture(16, 16, [&](__int128 i, __int128 j) { return (i * 31 + j * 17 + seed) % 7 == 0; }));
+  const index_t nanoseconds = 1764545000123456789;  // % 8 is 5
+  CHECK(draw(kv == scalar(nanoseconds) % 8, 1, 8, {.with_scale = false}) == ".....#..\n");
+  CHECK(draw(with_indices(q % 8 == kv, scalar(nanoseconds), kv), 1, 8, {.with_scale = false}) == ".....#..\n");
   CHECK(draw(q * large >= kv * (large / 4), 2, 4, {.with_scale = false}) == picture(2, 4, [&](__int128 i, __int128 j) { return i * large >= j * (large / 4); }));
   CHECK(unlike("E-MASK-OVERFLOW", {"mask: an index expression can leave 62 bits"}, [&] { draw(q * large >= kv * (large / 4), 4, 10); }) == "");
   CHECK(unlike("E-MASK-OVERFLOW", {}, [&] { draw((q + scalar(std::numeric_limits<index_t>::max())) % 10 == 6, 4, 4); }) == "");

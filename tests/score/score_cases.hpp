@@ -262,6 +262,10 @@ TEST_CASE("H11: a lookup that can leave its tensor is refused at the sizes of th
   const auto ids = table({0, 1, 2, 0, 1, 2});
   const auto through_table = [&](const value& bias) { return any_score(score + table(bias)[ids[kv]]); };
   CHECK(samite_tests::unlike("E-MASK-TABLE-RANGE", {}, [&] { probe(zeros({1, 1, 8, 1}), zeros({1, 1, 8, 1}), counting(8), any_mask(), through_table, zeros({3})); }) == "");
+  const auto too_far = [&](const value&) { return any_score(score + real(q * (index_t(1) << 62))); };
+  CHECK(samite_tests::unlike("E-MASK-OVERFLOW", {"score function: an index expression"}, [&] { probe(zeros({1, 1, 3, 1}), zeros({1, 1, 3, 1}), counting(3), any_mask(), too_far, zeros({1})); }) == "");
+  const auto clock = [&](const value&) { return any_score(score + real(scalar(1764545000123456789) % 8)); };
+  CHECK(probe(zeros({1, 1, 1, 1}), zeros({1, 1, 1, 1}), counting(1), any_mask(), clock, zeros({1})).output("lse")[0] == doctest::Approx(5));
   probe fits(zeros({1, 1, 64, 1}), zeros({1, 1, 64, 1}), counting(64), any_mask(), relative, zeros({127}));
   CHECK(fits.output("out")[0] == doctest::Approx(31.5));
 }

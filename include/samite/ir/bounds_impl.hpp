@@ -5,6 +5,7 @@
 
 #include <samite/ir/bounds.hpp>
 #include <samite/ir/ops.hpp>
+#include <samite/ir/overflow.hpp>
 
 namespace samite {
 
@@ -367,6 +368,7 @@ SAMITE_IMPL verdict box_judge::search_inside(const index_box& box, int budget) {
 }
 
 SAMITE_IMPL void box_judge::check(const index_box& box) {
+  const auto largest = [](interval x) { return std::max(x.high, -x.low); };
   begin(box);
   for (std::size_t id = 0; id < steps_->values.size(); ++id) {
     const steps::value_step& step = steps_->values[id];
@@ -386,13 +388,18 @@ SAMITE_IMPL void box_judge::check(const index_box& box) {
               box.q.high, ", kv ", box.kv.low, "..", box.kv.high, ", but must be from 0 to ", length - 1,
               "; give a table that covers the range, or clamp the index, e.g. t[clamp(i, 0, ", length - 1, ")]");
       }
-    } else if (step.code == steps::value_code::sum || step.code == steps::value_code::binary) {
+    } else if (step.code == steps::value_code::sum) {
+      // All terms at their largest: then no part of the sum saturates, in whatever order it is added up.
+      __int128 most = largest(interval::point(step.imm));
+      for (int t = step.a; t < step.b; ++t) most += __int128(largest(interval::point(steps_->terms[std::size_t(t)].factor))) * largest(value(steps_->terms[std::size_t(t)].atom));
+      if (most >= interval::highest) detail::refuse_overflow(box);
+    } else if (step.code != steps::value_code::constant && step.code != steps::value_code::symbol) {
       const interval range = value(int(id));
-      if (range.low <= interval::lowest || range.high >= interval::highest)
-        raise("E-MASK-OVERFLOW", "mask: an index expression can leave 62 bits over q ", box.q.low, "..", box.q.high, ", kv ", box.kv.low, "..",
-              box.kv.high, "; use smaller factors or arguments (a width of 1 << 40 is as good as an infinite one)");
+      if (range.low <= interval::lowest || range.high >= interval::highest) detail::refuse_overflow(box);
     }
   }
+  for (const std::vector<node>& nodes : steps_->computed)
+    if (!detail::stays_within_64_bits(nodes, bound_.tables, box)) detail::refuse_overflow(box);
 }
 
 SAMITE_IMPL verdict judge(const program& p, const index_box& box) { return box_judge(p).judge(box); }

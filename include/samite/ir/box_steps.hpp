@@ -70,6 +70,9 @@ struct box_steps {
     return kv ? q ? pairs : columns : rows;
   }
   std::int32_t steps_on[3] = {0, 0, 0};  // how many value steps each axis has whose ranges are kept
+  // What is computed in 64 bits with these arguments: the program as it was given, which kernels read, and its canonical form,
+  // which evaluators read. Only what the root needs; constants stand for arguments, and tables have the slots of the program given.
+  std::vector<node> computed[2];
   int root_predicate = -1, root_value = -1;
   bool is_exact = false;  // one verdict is exact
 };

@@ -13,6 +13,27 @@
 
 namespace samite::detail {
 
+/// The nodes that the root needs, in their order.
+inline std::vector<node> needed_nodes(const program& p, node_id root) {
+  std::vector<char> is_needed(p.size(), 0);
+  is_needed[std::size_t(root)] = 1;
+  for (node_id id = root; id >= 0; --id)
+    if (is_needed[std::size_t(id)])
+      for (node_id operand : p[id].operands)
+        if (operand != no_node) is_needed[std::size_t(operand)] = 1;
+  std::vector<node> nodes;
+  std::vector<node_id> number(p.size(), no_node);
+  for (node_id id = 0; id <= root; ++id) {
+    if (!is_needed[std::size_t(id)]) continue;
+    number[std::size_t(id)] = node_id(nodes.size());
+    node n = p[id];
+    for (node_id& operand : n.operands)
+      if (operand != no_node) operand = number[std::size_t(operand)];
+    nodes.push_back(n);
+  }
+  return nodes;
+}
+
 class step_translator {
  public:
   // bound: with constants in the place of arguments; contents: of its tables
@@ -23,6 +44,9 @@ class step_translator {
   box_steps run(std::size_t root) {
     value_memo_.assign(bound_.size(), -1);
     const node_id id = bound_.roots[root];
+    out_.computed[1] = needed_nodes(bound_, id);
+    for (node& n : out_.computed[1])
+      if (n.code == op::gather) n.imm = slots_[std::size_t(n.imm)];
     ensure(bound_[id].kind != value_kind::real, "bounds are for predicates and indices, not for real values");
     if (bound_[id].kind == value_kind::boolean) {
       out_.root_predicate = predicate_of(id, false);
@@ -342,7 +366,7 @@ class step_translator {
         }
         return leaf_of(operand(v.a), set, residues);
       }
-      if (v.code == value_code::remainder && residues.is_everything()) {
+      if (v.code == value_code::remainder && v.imm <= interval::highest && residues.is_everything()) {  // sums of larger residues leave 64 bits
         const index_t modulus = v.imm;
         set = intersection(set, {{0, modulus - 1}});
         if (set.empty()) return constant_predicate(false);
@@ -474,7 +498,10 @@ class step_translator {
         if (bound_[a].kind != value_kind::index) break;
         const bool is_bounded = is_large(b);  // by a number too large to subtract, which a comparison may have all the same
         linear_form form = is_bounded ? sum_of(a) : is_large(a) ? sum_of(b) : joined(sum_of(a), sum_of(b), -1);
-        if (!form.valid) break;
+        if (!form.valid) {  // its terms are too large to add up beforehand
+          if (value_of(a) == value_of(b)) break;
+          form = {{{value_of(a), 1}, {value_of(b), -1}}, 0, true};
+        }
         std::vector<interval> set;
         if (is_bounded || is_large(a)) {
           value_of(is_bounded ? a : b);  // for box_judge::check, whatever becomes of the comparison
@@ -579,7 +606,10 @@ SAMITE_IMPL bound_steps steps_of(const program& source, std::size_t root) {
       found.steps = t.steps;
       return found;
     }
-  found.steps = std::make_shared<const box_steps>(step_translator(with_values(source, from.values), found.tables).run(root));
+  const program with_numbers = with_values(source, from.values);
+  box_steps steps = step_translator(with_numbers, found.tables).run(root);
+  steps.computed[0] = needed_nodes(with_numbers, with_numbers.roots[root]);
+  found.steps = std::make_shared<const box_steps>(std::move(steps));
   if (known.size() < most) known.push_back({std::move(from), found.steps});
   else known[oldest++ % most] = {std::move(from), found.steps};
   return found;

@@ -134,14 +134,17 @@ class canonicaliser {
           linear_form rest = x;
           rest.terms.erase(rest.terms.begin() + std::ptrdiff_t(std::max(i, j)));
           rest.terms.erase(rest.terms.begin() + std::ptrdiff_t(std::min(i, j)));
-          return sum(std::move(rest), whole, 1);
+          rest = sum(std::move(rest), whole, 1);
+          if (rest.valid) return rest;
+          continue;
         }
         if (x.terms[j].atom == division.operands[0] && x.terms[j].factor == -factor) {
           linear_form rest = x;
           rest.terms.erase(rest.terms.begin() + std::ptrdiff_t(std::max(i, j)));
           rest.terms.erase(rest.terms.begin() + std::ptrdiff_t(std::min(i, j)));
           const node_id modulo = remainder(division.operands[0], divisor);
-          return sum(std::move(rest), scaled(linear(modulo), -factor), 1);
+          rest = sum(std::move(rest), scaled(linear(modulo), -factor), 1);
+          if (rest.valid) return rest;
         }
       }
     }
@@ -205,7 +208,8 @@ class canonicaliser {
       quotient = divide(inner.operands[0], out_[inner.operands[1]].imm * divisor);
     else
       quotient = build(out_, op::div, dividend, build_constant(out_, divisor));
-    return emit_known(sum(std::move(whole), linear(quotient), 1));
+    linear_form total = sum(whole, linear(quotient), 1);
+    return total.valid ? emit_known(total) : build(out_, op::add, emit_known(whole), quotient);
   }
 
   node_id remainder(node_id a, index_t divisor) {
@@ -217,7 +221,7 @@ class canonicaliser {
     rest.constant = floor_mod(x.constant, divisor);
     const node_id dividend = emit_known(rest);
     const node inner = out_[dividend];
-    if (inner.code == op::constant) return dividend;  // reduced already
+    if (inner.code == op::constant) return build_constant(out_, floor_mod(inner.imm, divisor));  // one too large to fold is not reduced yet
     if (inner.code == op::mod) {
       const index_t modulus = out_[inner.operands[1]].imm;
       if (modulus <= divisor) return dividend;
@@ -245,8 +249,9 @@ class canonicaliser {
   // a < b or a <= b as `V <= C` or `C <= V`: V varies, C is arguments and a constant, V's first factor is positive.
   node_id compare(node_id a, node_id b, bool strict) {
     linear_form all = sum(linear(a), linear(b), -1);
-    if (!all.valid) return build(out_, strict ? op::less : op::less_equal, a, b);
-    all.constant += strict ? 1 : 0;  // now: all <= 0
+    const index_t least = strict ? 1 : 0;
+    if (!all.valid || !is_foldable(all.constant + least)) return build(out_, strict ? op::less : op::less_equal, a, b);
+    all.constant += least;  // now: all <= 0
     auto [varying, rest] = parted(std::move(all));
     if (varying.terms.empty()) {
       if (rest.terms.empty()) return build_constant(out_, rest.constant <= 0);

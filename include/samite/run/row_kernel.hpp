@@ -6,6 +6,7 @@
 // in the same way: rows are queries, columns are keys.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -76,7 +77,7 @@ struct pair_block {
 struct pair_sources {
   std::vector<tensor_view> tensors;
   std::vector<std::shared_ptr<const table_contents>> tables;
-  std::vector<double> arguments;
+  std::vector<std::uint64_t> arguments;  // bits of a double or an index_t, by the kind of each
 };
 
 /// A program compiled for blocks of rows; T is the type that reals are computed in.
@@ -98,7 +99,7 @@ class row_kernel {
     std::vector<row_access> in;
     for (const tensor_view& v : inputs) in.push_back(access_rows(v, domain));
     const index_t block = block_elements / std::clamp<index_t>(columns, 1, block_elements);
-    const std::vector<double> arguments = read_arguments();
+    const std::vector<std::uint64_t> arguments = read_arguments();
     parallel_for((rows + block - 1) / block, [&](index_t i) {
       const index_t first = i * block;
       run_block(in, outputs, arguments, first, std::min(block, rows - first), columns, block);
@@ -149,9 +150,9 @@ class row_kernel {
 
   bool full(node_id id) const { return varies_[std::size_t(id)] != 0; }
 
-  std::vector<double> read_arguments() const {
-    std::vector<double> numbers;
-    for (const auto& cell : fn_->arguments()) numbers.push_back(cell->kind() == value_kind::real ? cell->real() : double(cell->index()));
+  std::vector<std::uint64_t> read_arguments() const {
+    std::vector<std::uint64_t> numbers;  // not all doubles: an index may lie beyond 2^53
+    for (const auto& cell : fn_->arguments()) numbers.push_back(cell->kind() == value_kind::real ? std::bit_cast<std::uint64_t>(cell->real()) : std::uint64_t(cell->index()));
     return numbers;
   }
 
@@ -187,7 +188,7 @@ class row_kernel {
     return at;
   }
 
-  void run_block(const std::vector<row_access>& in, std::span<const tensor_view> outputs, const std::vector<double>& arguments,
+  void run_block(const std::vector<row_access>& in, std::span<const tensor_view> outputs, const std::vector<std::uint64_t>& arguments,
                  index_t first, index_t rows, index_t columns, index_t block) const {
     std::vector<void*> at = registers(block * std::max<index_t>(1, columns));
     const frame f{first, rows, columns};
@@ -195,7 +196,7 @@ class row_kernel {
     for (std::size_t o = 0; o < outputs.size(); ++o) store(outputs[o], fn_->roots[o], f, at);
   }
 
-  void evaluate(node_id id, const frame& f, const std::vector<row_access>& in, const std::vector<double>& arguments, std::vector<void*>& at) const {
+  void evaluate(node_id id, const frame& f, const std::vector<row_access>& in, const std::vector<std::uint64_t>& arguments, std::vector<void*>& at) const {
     const node& n = (*fn_)[id];
     void* out = at[std::size_t(id)];
     const index_t length = full(id) ? f.rows * f.columns : f.rows;
@@ -205,7 +206,7 @@ class row_kernel {
         if (n.kind == value_kind::index) return fill(static_cast<index_t*>(out), length, n.imm);
         return fill(static_cast<std::uint8_t*>(out), length, std::uint8_t(n.imm));
       case op::argument:
-        if (n.kind == value_kind::real) return fill(static_cast<T*>(out), length, T(arguments[std::size_t(n.imm)]));
+        if (n.kind == value_kind::real) return fill(static_cast<T*>(out), length, T(std::bit_cast<double>(arguments[std::size_t(n.imm)])));
         return fill(static_cast<index_t*>(out), length, index_t(arguments[std::size_t(n.imm)]));
       case op::symbol:
         if (n.imm == index_t(symbol_id::score)) return load_pairs(f.pairs->score, f, at[std::size_t(id)]);

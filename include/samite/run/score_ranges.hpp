@@ -7,12 +7,13 @@
 #include <samite/ir/bounds.hpp>
 #include <samite/ir/derivative.hpp>
 #include <samite/ir/ops.hpp>
+#include <samite/ir/overflow.hpp>
 #include <samite/ir/table.hpp>
 #include <samite/run/backend.hpp>
 
 namespace samite::detail {
 
-/// Refuses a score function some index of which can leave its tensor or table at these sizes.
+/// Refuses a score function some index of which can leave its tensor or table, or 64 bits, at these sizes.
 ///
 /// errors  E-SCORE-RANGE, E-MASK-TABLE-RANGE, E-MASK-OVERFLOW
 inline void check_score_ranges(const program& score, const std::vector<tensor_view>& tensors, const index_box& box) {
@@ -22,6 +23,11 @@ inline void check_score_ranges(const program& score, const std::vector<tensor_vi
     with_name("mask", "score function", [&] { judge.check(box); });
     return judge;
   };
+  std::vector<node> nodes = score.nodes();
+  std::vector<std::shared_ptr<const table_contents>> tables;
+  for (node& n : nodes)
+    if (n.code == op::argument && n.kind == value_kind::index) n.code = op::constant, n.imm = score.arguments()[std::size_t(n.imm)]->index();
+  for (const auto& table : score.tables()) tables.push_back(table->contents());
   for (std::size_t id = 0; id < score.size(); ++id) {
     const node& n = score.nodes()[id];
     if (n.code == op::gather) judge_of(node_id(id));
@@ -37,6 +43,7 @@ inline void check_score_ranges(const program& score, const std::vector<tensor_vi
             "; give a tensor that covers the range, or clamp the index");
     }
   }
+  if (!stays_within_64_bits(nodes, tables, box)) with_name("mask", "score function", [&] { refuse_overflow(box); });
 }
 
 /// Whether every index of a score function stays below 2^23 at these sizes, so that 32 bits hold it, pairs a little past the end included, and
