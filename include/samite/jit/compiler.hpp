@@ -122,6 +122,7 @@ class kernel_cache {
     kernel_record record;
   };
   std::string build() const;
+  std::string unchecked_key_of(const kernel_source& source) const;
   made make(const kernel_source& source, const std::string& key, const std::string& hash);
   std::shared_ptr<const compiled_kernel> get(detail::kernel_slot& slot, const kernel_source& source);
 

@@ -20,6 +20,7 @@
 #include <samite/core/say.hpp>
 #include <samite/jit/compiler.hpp>
 #include <samite/jit/crash_report.hpp>
+#include <samite/jit/kernel_checks.hpp>
 
 namespace samite {
 namespace detail {
@@ -96,77 +97,6 @@ class kernel_table {
 
 inline double ms_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-}
-
-/// Files outside of the key, and NVRTC's precompiled headers, which give the old code after an edit.
-inline void check_kernel_options(const kernel_source& source) {
-  static constexpr std::string_view refused[] = {"-I", "--include-path", "-include-path", "-isystem", "-include", "--pre-include", "-pre-include",
-                                                 "-pch", "--pch", "-create-pch", "--create-pch", "-use-pch", "--use-pch",
-                                                 "-arch", "--gpu-architecture", "-gpu-architecture"};
-  for (const std::string& option : source.options) {
-    // NVRTC passes over blanks in front.
-    const std::size_t begin = std::min(option.find_first_not_of(" \t\n\v\f\r"), option.size());
-    for (const std::string_view start : refused)
-      if (std::string_view(option).substr(begin).starts_with(start))
-        raise("E-JIT-OPTION", "kernel \"", source.label, "\": option \"", option, "\" makes the result depend on what is not in the cache's key; ",
-              "give headers in memory (read_kernel_headers) and the arch in kernel_source::arch");
-  }
-}
-
-/// Calls `use` with what follows the # of each preprocessor line of a text, its continuations included.
-template <class Use>
-void for_each_directive(std::string_view text, Use use) {
-  for (std::size_t hash = text.find('#'); hash != text.npos; hash = text.find('#', hash + 1)) {
-    const std::size_t before = hash == 0 ? text.npos : text.find_last_not_of(" \t", hash - 1), begin = std::min(text.find_first_not_of(" \t", hash + 1), text.size());
-    if (before != text.npos && text[before] != '\n') continue;
-    std::size_t end = std::min(text.find('\n', begin), text.size());
-    while (end < text.size() && text[end - 1] == '\\') end = std::min(text.find('\n', end + 1), text.size());
-    use(text.substr(begin, end - begin));
-  }
-}
-
-/// Whether a text names a file by its path, which is read outside of the key.
-inline bool includes_by_path(std::string_view text) {
-  bool found = false;
-  for_each_directive(text, [&](std::string_view line) {
-    if (!line.starts_with("include")) return;
-    line.remove_prefix(std::min(line.find_first_not_of(" \t", 7), line.size()));
-    found = found || line.starts_with("\"/") || line.starts_with("</");
-  });
-  return found;
-}
-
-/// What NVRTC, which is given C strings, would not see, and files outside of the key.
-inline void check_kernel_text(const kernel_source& source) {
-  const auto check = [&](std::string_view text, const std::string& what) {
-    if (const std::size_t zero = text.find('\0'); zero != text.npos)
-      raise("E-JIT-OPTION", "kernel \"", source.label, "\": ", what, " holds a zero byte at ", zero, ", and NVRTC would not see what follows; give text without one");
-    if (includes_by_path(text))
-      raise("E-JIT-OPTION", "kernel \"", source.label, "\": ", what, " includes a file by its path, which is not in the cache's key; give headers in memory (read_kernel_headers)");
-  };
-  check(source.text, "its text");
-  check(source.arch, "its arch");
-  for (const kernel_header& header : source.headers) check(header.name, "a header's name"), check(header.text, "header \"" + header.name + "\"");
-  for (const std::string& option : source.options) check(option, "an option");
-}
-
-/// Whether the label, which is the text's file name, is part of the code. In a header such words name the header, but for macros and for
-/// default arguments, which the text uses.
-inline bool shows_label(const kernel_source& source) {
-  const auto shows = [](std::string_view text) {
-    for (std::size_t at = text.find("assert("); at != text.npos; at = text.find("assert(", at + 1))
-      if (at < 7 || text.substr(at - 7, 7) != "static_") return true;
-    return text.find("__FILE__") != text.npos || text.find("source_location") != text.npos;
-  };
-  bool shown = shows(source.text);
-  for (const kernel_header& header : source.headers) {
-    for_each_directive(header.text, [&](std::string_view line) { shown = shown || (line.starts_with("define") && shows(line)); });
-    shown = shown || header.text.find("source_location") != std::string::npos;
-  }
-  if (shown) return true;
-  for (const std::string& option : source.options)
-    if (option.find("lineinfo") != option.npos || option.find("line-info") != option.npos || option.find("-G") != option.npos || option.find("device-debug") != option.npos) return true;
-  return false;
 }
 
 inline std::string format_ms(double ms) {
@@ -251,6 +181,10 @@ SAMITE_IMPL std::string kernel_cache::build() const {
 
 SAMITE_IMPL std::string kernel_cache::key_of(const kernel_source& source) const {
   detail::check_kernel_options(source), detail::check_kernel_text(source);
+  return unchecked_key_of(source);
+}
+
+SAMITE_IMPL std::string kernel_cache::unchecked_key_of(const kernel_source& source) const {
   std::string key;
   std::size_t bytes = source.text.size() + 1000;
   for (const kernel_header& header : source.headers) bytes += header.text.size() + 100;
@@ -353,7 +287,9 @@ SAMITE_IMPL std::shared_ptr<const compiled_kernel> kernel_cache::get(detail::ker
 }
 
 SAMITE_IMPL kernel_handle kernel_cache::prepare(const kernel_source& source) {
-  std::string key = key_of(source), hash = detail::hash_key(key);
+  std::string key = unchecked_key_of(source), hash = detail::hash_key(key);
+  if (detail::kernel_slot* known = table_->find(key, hash)) return kernel_handle(*known);  // checked when it was added
+  detail::check_kernel_options(source), detail::check_kernel_text(source);
   return kernel_handle(table_->find_or_add(std::move(key), std::move(hash)));
 }
 
