@@ -1,14 +1,18 @@
 // What can be known of a process from outside: run_status and crash_report.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include <samite/jit/crash_report.hpp>
+#include <samite/jit/precompile.hpp>
 #include <samite/jit/run_status.hpp>
 #include <samite/jit/tuner.hpp>
+#include <samite/runtime/thread_pool.hpp>
 
 #include "support/jit_faults.hpp"
 #include "support/raised.hpp"
@@ -157,6 +161,85 @@ TEST_CASE("a file of activities that is mapped, or says where a run died, is lef
   CHECK(read_file(file + ".before").find("step after it") != std::string::npos);
   CHECK(note("next") == 0);
   CHECK(read_file(file).find("step next") != std::string::npos);
+}
+
+TEST_CASE("what is no regular file is not moved out of the way of a file of activities") {
+  const temporary_folder folder;
+  std::filesystem::create_directories(folder / "folder/inside");
+  std::filesystem::create_directories(folder / "kept.before");
+  std::filesystem::create_symlink(folder / "target", folder / "link");
+  write_file(folder / "target", "mine");
+  write_file(folder / "kept", "mine");
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  for (const char* name : {"folder", "folder/", "link", "pipe", "kept"}) {
+    CAPTURE(name);
+    CHECK(unlike("E-FILE-WRITE", {name}, [&] { install_crash_handler(folder / name); }) == "");
+    CHECK(std::filesystem::exists(std::filesystem::symlink_status(folder / name)));
+  }
+  CHECK(read_file(folder / "kept") == "mine");
+  CHECK(read_file(folder / "link") == "mine");
+  CHECK(std::filesystem::is_directory(folder / "folder/inside"));
+  int entries = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / ".")) entries += entry.path().string().find(".new-") == std::string::npos ? 1 : 100;
+  CHECK(entries == 6);
+}
+
+TEST_CASE("of threads that crash at once one reports, and the process ends after it") {
+  for (int round = 0; round < 5; ++round) {
+    const auto [status, text] = words_of_child([] {
+      const rlimit none{0, 0};
+      setrlimit(RLIMIT_CORE, &none);
+      install_crash_handler();
+      std::atomic<int> ready = 0;
+      std::vector<std::thread> threads;
+      for (int i = 0; i < 30; ++i)
+        threads.emplace_back([&ready, i] {
+          const activity work("work", std::to_string(i));
+          ++ready;
+          while (ready < 30) std::this_thread::yield();
+          ::raise(i % 2 == 0 ? SIGSEGV : SIGABRT);
+        });
+      for (std::thread& thread : threads) thread.join();
+      return 0;
+    });
+    CHECK((status == -SIGSEGV || status == -SIGABRT));
+    const std::size_t first = text.find("the process dies of signal");
+    CHECK(first != std::string::npos);
+    CHECK(text.find("the process dies of signal", first + 1) == std::string::npos);
+    for (int i = 0; i < 30; ++i) CHECK(text.find("work " + std::to_string(i) + "\n") != std::string::npos);
+  }
+}
+
+TEST_CASE("a stack that overflows is reported on samite's own threads too") {
+  // The compiler must not turn the recursion into a loop.
+  struct endless {
+    static int run(volatile char* above) {
+      volatile char here[4096];
+      here[0] = above[0];
+      if (here[0] == 0) return 0;  // never, but the compiler can't know
+      return run(here) + here[0];
+    }
+  };
+  for (const bool in_pool : {true, false}) {
+    const auto [status, text] = words_of_child([&] {
+      const rlimit none{0, 0};
+      setrlimit(RLIMIT_CORE, &none);
+      install_crash_handler();
+      volatile char start[1] = {1};
+      if (in_pool) {
+        const thread_limit two(2);
+        const std::thread::id self = std::this_thread::get_id();
+        for (int i = 0; i < 1000; ++i) parallel_for(64, [&](index_t) { std::this_thread::get_id() != self ? void(endless::run(start)) : void(::usleep(100)); });
+        return 0;  // no helper came
+      }
+      disk_cache disk("", disk_cache::mode::off);
+      kernel_cache cache(disk, [&](const kernel_source&) -> compiled_kernel { return {.cubin = std::string(1, char(endless::run(start))), .log = ""}; }, one_build);
+      precompilation(cache, {{.label = "k", .text = "x", .arch = "sm_90a"}}).wait();
+      return 0;
+    });
+    CHECK(status == -SIGSEGV);
+    CHECK(text.find("the process dies of signal 11") != std::string::npos);
+  }
 }
 
 TEST_CASE("what is no exit status is none, and what is asked while a run starts does not stop it") {

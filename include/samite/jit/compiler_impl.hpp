@@ -151,7 +151,9 @@ SAMITE_IMPL std::vector<kernel_resources> resources_of(const std::string& log) {
 SAMITE_IMPL kernel_cache::kernel_cache(disk_cache& disk) : kernel_cache(disk, compile_kernel, nvrtc_build) {}
 SAMITE_IMPL kernel_cache::kernel_cache(disk_cache& disk, compile_function compile, std::function<std::string()> build, std::string library_version)
     : disk_(disk), compile_(std::move(compile)), build_(std::move(build)), library_version_(std::move(library_version)),
-      logs_(env_number("SAMITE_JIT_LOG", 0, 1).value_or(0) == 1), table_(std::make_unique<detail::kernel_table>()) {}
+      logs_(env_number("SAMITE_JIT_LOG", 0, 1).value_or(0) == 1), table_(std::make_unique<detail::kernel_table>()) {
+  (void)env_number("SAMITE_NVTX", 0, 1);  // refused here rather than in the middle of a load
+}
 SAMITE_IMPL kernel_cache::~kernel_cache() = default;
 
 SAMITE_IMPL kernel_cache& kernel_cache::instance() {

@@ -2,6 +2,7 @@
 #pragma once
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -99,7 +100,13 @@ void for_each_activity(Use use) {
     }
 }
 
-inline void report_crash(int signal) {
+/// The thread that reports, or 0.
+inline std::atomic<long>& crash_reporter() {
+  static std::atomic<long> thread{0};
+  return thread;
+}
+
+inline void write_crash(int signal) {
   char text[128], *at = text;
   const char* const end = text + sizeof text;
   append_chars(at, end, "samite: the process dies of signal ");
@@ -114,12 +121,27 @@ inline void report_crash(int signal) {
     write_all(line, bytes);
     write_all("\n", 1);
   });
-  ::raise(signal);  // SA_RESETHAND: now as if there had been no handler
+}
+
+/// One thread reports; others that crash meanwhile would end the process before it is done.
+inline void report_crash(int signal) {
+  const long self = ::syscall(SYS_gettid);
+  long reporter = 0;
+  if (crash_reporter().compare_exchange_strong(reporter, self)) {
+    write_crash(signal);
+  } else if (reporter != self) {  // else the report itself crashed
+    const timespec moment{0, 50'000'000};
+    for (int i = 0; i < 100; ++i) ::nanosleep(&moment, nullptr);  // not for ever: the reporter may hang
+  }
+  struct sigaction as_before {};
+  as_before.sa_handler = SIG_DFL;
+  ::sigaction(signal, &as_before, nullptr);
+  ::raise(signal);
 }
 
 }  // namespace detail
 
-SAMITE_IMPL activity::activity(std::string_view phase, std::string_view subject) noexcept : line_(nullptr) {
+SAMITE_IMPL activity::activity(std::string_view phase, std::string_view subject) : line_(nullptr) {
   if (const detail::nvtx_api* api = detail::nvtx()) [[unlikely]] {
     char name[256], *end = name;
     detail::append_chars(end, name + sizeof name - 1, phase), detail::append_chars(end, name + sizeof name - 1, " "), detail::append_chars(end, name + sizeof name - 1, subject);
@@ -167,22 +189,29 @@ SAMITE_IMPL std::string recent_activities() {
 
 SAMITE_IMPL void install_crash_handler(const std::string& file) {
   if (!file.empty()) {
+    struct stat found;
+    if (::lstat(file.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) raise("E-FILE-WRITE", "making \"", file, "\": ", S_ISDIR(found.st_mode) ? "a folder" : "a link, a device or the like", " has this name; give a file's");
     if (const std::size_t slash = file.rfind('/'); slash != std::string::npos && slash > 0) make_folder(file.substr(0, slash));
     // A file of its own: one of that name may be mapped by a process that lives, or say where one died; it stays as <file>.before.
-    const std::string fresh = concat_text(file, ".new-", ::getpid());
-    const detail::descriptor open(::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    const std::string fresh = concat_text(file, ".new-", ::getpid()), before = file + ".before";
+    ::unlink(fresh.c_str());  // left by a killed process with our number
+    const detail::descriptor open(::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
     if (open.get() < 0) raise("E-FILE-WRITE", "making \"", file, "\": ", detail::errno_text(errno), "; choose a place that can be written");
     std::string blank(detail::activity_lines::total, ' ');
     for (std::size_t at = detail::activity_lines::bytes; at <= blank.size(); at += detail::activity_lines::bytes) blank[at - 1] = '\n';
     // Written and not only made longer: on a full disk a page that is mapped and has no room would be a signal at some later note.
-    if (::write(open.get(), blank.data(), blank.size()) != ssize_t(blank.size())) {
-      const int cause = errno;
+    if (const ssize_t written = ::write(open.get(), blank.data(), blank.size()); written != ssize_t(blank.size())) {
+      const int cause = written < 0 ? errno : ENOSPC;
       ::unlink(fresh.c_str());
       raise("E-FILE-WRITE", "writing \"", file, "\": ", detail::errno_text(cause), "; is the disk full?");
     }
     void* const mapped = ::mmap(nullptr, blank.size(), PROT_READ | PROT_WRITE, MAP_SHARED, open.get(), 0);
-    (void)::rename(file.c_str(), (file + ".before").c_str());
-    if (mapped == MAP_FAILED || ::rename(fresh.c_str(), file.c_str()) != 0) raise("E-FILE-WRITE", "mapping \"", file, "\": ", detail::errno_text(errno), "; choose a folder on a local disk");
+    if (mapped == MAP_FAILED || (::rename(file.c_str(), before.c_str()) != 0 && errno != ENOENT) || ::rename(fresh.c_str(), file.c_str()) != 0) {
+      const int cause = errno;
+      if (mapped != MAP_FAILED) ::munmap(mapped, blank.size());
+      ::unlink(fresh.c_str());
+      raise("E-FILE-WRITE", "mapping \"", file, "\", or moving what has that name to \"", before, "\": ", detail::errno_text(cause), "; choose a folder on a local disk");
+    }
     detail::activity_memory() = static_cast<char*>(mapped);  // stays until the process ends, as threads may write into it
   }
   static char stack[64 * 1024];  // for the main thread's own overflow
@@ -191,7 +220,7 @@ SAMITE_IMPL void install_crash_handler(const std::string& file) {
   ::sigaltstack(&other, nullptr);
   struct sigaction action {};
   action.sa_handler = detail::report_crash;
-  action.sa_flags = int(SA_RESETHAND | SA_NODEFER | SA_ONSTACK);
+  action.sa_flags = int(SA_NODEFER | SA_ONSTACK);
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigaction(signal, &action, nullptr);
 }
 

@@ -9,6 +9,7 @@
 
 #include <samite/core/say.hpp>
 #include <samite/jit/precompile.hpp>
+#include <samite/runtime/crash_stack.hpp>
 
 namespace samite {
 
@@ -23,6 +24,7 @@ struct precompilation::state {
   std::vector<std::thread> threads;
 
   void compile_all() {
+    const detail::crash_stack stack;
     std::unique_lock lock(mutex);
     while (next < sources.size()) {
       const std::size_t i = next++;

@@ -13,6 +13,7 @@
 #include <samite/core/say.hpp>
 #include <samite/jit/crash_report.hpp>
 #include <samite/jit/tuner.hpp>
+#include <samite/runtime/crash_stack.hpp>
 
 namespace samite {
 
@@ -173,6 +174,7 @@ SAMITE_IMPL tuner::measured tuner::screen(const tuning_problem& problem, const t
     std::thread worker([shared, launcher, candidate] {
       std::exception_ptr failure;
       try {
+        const detail::crash_stack stack;
         launcher->prepare(candidate);
       } catch (...) {
         failure = std::current_exception();

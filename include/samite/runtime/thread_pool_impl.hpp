@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <samite/core/env.hpp>
+#include <samite/runtime/crash_stack.hpp>
 #include <samite/runtime/thread_pool.hpp>
 
 namespace samite {
@@ -76,6 +77,7 @@ class thread_pool {
   }
 
   void serve() {
+    const crash_stack stack;
     inside_parallel_loop = true;
     std::unique_lock lock(mutex_);
     for (;;) {
