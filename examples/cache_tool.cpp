@@ -58,7 +58,7 @@ void list() {
     const std::time_t used = std::time_t(entry.used_ns / 1'000'000'000);
     char when[32] = "?";
     std::strftime(when, sizeof when, "%Y-%m-%d %H:%M", std::localtime(&used));
-    const std::string what = entry.fault.empty() ? concat_text(entry.kernel.label, "  samite ", parts[1], ", NVRTC ", parts[2]) : "damaged: " + entry.fault;
+    const std::string what = entry.fault.empty() ? concat_text(entry.kernel.label, "  samite ", parts[1], ", NVRTC ", parts[2]) : (entry.is_unreadable ? "" : "damaged: ") + entry.fault;
     std::printf("%-8s %9llu bytes  used %s  %s\n", std::string(parts[3]).c_str(), (unsigned long long)entry.bytes, when, what.c_str());
     bytes += entry.bytes, ++count;
   });
@@ -68,16 +68,17 @@ void list() {
 
 void verify() {
   disk_cache cache = open_cache(mode::read_only);
-  int count = 0, damaged = 0;
+  int count = 0, damaged = 0, unreadable = 0;
   cache.for_each([&](const disk_cache::entry& entry) {
     ++count;
     if (entry.fault.empty()) return;
-    ++damaged;
+    ++(entry.is_unreadable ? unreadable : damaged);
     std::printf("%s: %s\n", entry.path.c_str(), entry.fault.c_str());
   });
   check_used(cache);
   if (damaged > 0)
     raise("E-JIT-CACHE", damaged, " of ", count, " entries of \"", cache.folder(), "\" are damaged; they are compiled anew when they are needed, or remove the files");
+  if (unreadable > 0) raise("E-JIT-CACHE", unreadable, " of ", count, " entries of \"", cache.folder(), "\" can't be read, so nobody knows whether they are good; the lines above say why");
   std::printf("%d kernels in %s%s, all good\n", count, cache.folder().c_str(), is_there(cache.folder()) ? "" : " (there is no such folder)");
 }
 
@@ -95,9 +96,12 @@ void prune(const std::string& text) {
 }
 
 void copy(disk_cache& from, disk_cache& to) {
-  int count = 0, damaged = 0;
+  int count = 0, damaged = 0, unreadable = 0;
+  std::string unread;
+  if (!is_there(from.folder())) raise("E-FILE-OPEN", "\"", from.folder(), "\": there is no such folder, so there is nothing to copy; name one that a program or export has filled");
   const bool may_store = to.access() == mode::read_write;
   from.for_each([&](const disk_cache::entry& entry) {
+    if (entry.is_unreadable) return void((++unreadable, unread = entry.path + ": " + entry.fault));
     if (!entry.fault.empty()) return void(++damaged);
     if (!may_store) raise("E-JIT-CACHE", "SAMITE_CACHE=ro: nothing is stored in \"", to.folder(), "\"; set SAMITE_CACHE=rw");
     to.store(entry.key, entry.kernel);
@@ -105,6 +109,8 @@ void copy(disk_cache& from, disk_cache& to) {
     ++count;
   });
   check_used(from);
+  if (unreadable > 0) raise("E-JIT-CACHE", unreadable, " entries of \"", from.folder(), "\" can't be read and were not copied, e.g. ", unread);
+  if (count + damaged == 0) raise("E-JIT-CACHE", "\"", from.folder(), "\" holds no kernel, so nothing was copied; name a folder that a program or export has filled");
   if (to.evictions() > 0) raise("E-JIT-CACHE", "\"", to.folder(), "\" has no room for them: ", to.evictions(), " files were removed again; raise SAMITE_CACHE_MB");
   std::printf("copied %d kernels from %s to %s", count, from.folder().c_str(), to.folder().c_str());
   std::printf(damaged > 0 ? "; %d were damaged\n" : "\n", damaged);
@@ -119,7 +125,9 @@ void run(const std::vector<std::string>& arguments) {
   const std::string command = arguments.empty() ? "list" : arguments[0];
   const std::size_t expected = command == "list" || command == "verify" ? 1 : 2;
   if (arguments.size() > 1 && arguments.size() != expected) raise("E-ARG", command, " takes ", expected - 1, " argument(s), not ", arguments.size() - 1, "; run with --help");
-  if (arguments.size() == 1 && expected == 2 && command != "--help" && command != "-h") raise("E-ARG", "\"", command, "\" is no command, or lacks its argument; run with --help");
+  if (arguments.size() == 1 && (command == "prune" || command == "export" || command == "import"))
+    raise("E-ARG", command, " lacks its argument, ", command == "prune" ? "the megabytes that may stay, e.g. prune 500" : "a folder, e.g. $PWD/kernels", "; run with --help");
+  if (arguments.size() == 1 && expected == 2 && command != "--help" && command != "-h") raise("E-ARG", "\"", command, "\" is no command; run with --help");
   if (command == "--help" || command == "-h") return void(std::puts(usage));
   if (command == "list") return list();
   if (command == "verify") return verify();
@@ -128,7 +136,6 @@ void run(const std::vector<std::string>& arguments) {
   disk_cache cache = open_cache(command == "export" ? mode::read_only : mode::read_write);
   disk_cache other = folder_of_user(arguments[1], command == "export" ? mode::read_write : mode::read_only);
   if (command == "export") return copy(cache, other);
-  if (!is_there(other.folder())) raise("E-FILE-OPEN", "import \"", other.folder(), "\": there is no such folder; give one that export has made");
   copy(other, cache);
 }
 

@@ -132,8 +132,9 @@ void run(const std::vector<std::string>& arguments) {
   }
   const std::string index = arguments.empty() ? "0" : arguments[0];
   if (index.empty() || index.size() > 3 || index.find_first_not_of("0123456789") != std::string::npos) raise("E-ARG", "\"", index, "\" is no number of a GPU; run with --help");
+  const std::string device_class = device_class_of(cuda_device::open(std::stoi(index)));  // before check_cache(), which makes the folder
   check_cache();
-  std::printf("tuning for %s\n", device_class_of(cuda_device::open(std::stoi(index))).c_str());
+  std::printf("tuning for %s\n", device_class.c_str());
   std::fflush(stdout);
   std::vector<std::string> numbers;
   for (std::size_t i = 0; i < all_tasks().size(); ++i) numbers.push_back(concat_text(i, " ", index));

@@ -56,11 +56,15 @@ gives 0 '0 kernels'
 
 # what can't work
 gives 2 E-ARG bogus
-gives 2 E-ARG prune
+gives 2 'megabytes that may stay' prune
+gives 2 'lacks its argument, a folder' export
 gives 2 E-ARG prune many
 gives 2 E-ARG list too much
 gives 2 E-ARG export relative
 gives 3 E-FILE-OPEN import "$work/missing"
+SAMITE_CACHE_DIR=$work/missing gives 3 'nothing to copy' export "$work/third"
+gives 4 'holds no kernel' import /etc
+SAMITE_CACHE_DIR=/ gives 4 'the root of the file system' list
 SAMITE_CACHE_DIR=$work/node gives 8 E-FILE-WRITE export /proc/samite
 SAMITE_CACHE=off gives 4 E-JIT-CACHE list
 SAMITE_CACHE=bogus gives 2 'expected off, ro or rw' list
@@ -77,6 +81,22 @@ SAMITE_CACHE_DIR=$work/shipped gives 4 'were left out' verify
 SAMITE_CACHE_DIR=$work/shipped gives 4 'were left out' export "$work/third"
 SAMITE_CACHE_DIR=$work/second SAMITE_CACHE=ro gives 4 'nothing is removed' prune 0
 SAMITE_CACHE=ro gives 4 'nothing is stored' import "$work/second"
+
+# what can't be read is not called good: too few descriptors stand for every cause, also for root
+chmod 755 "$work"/shipped/??
+export SAMITE_CACHE_DIR=$work/shipped
+for limit in 4 5; do
+  (ulimit -n "$limit" && exec "$tool" verify) >"$work/log" 2>"$work/err"
+  if [ $? != 4 ]; then fault "verify with $limit descriptors"; else passed=$((passed + 1)); fi
+  (ulimit -n "$limit" && exec "$tool" export "$work/few") >"$work/log" 2>"$work/err"
+  if [ $? -lt 3 ]; then fault "export with $limit descriptors"; else passed=$((passed + 1)); fi
+done
+if [ "$(id -u)" != 0 ]; then
+  chmod 000 "$work"/shipped/*/*.kernel
+  gives 4 "can't be read" verify
+  gives 4 'were not copied' export "$work/unread"
+  chmod 644 "$work"/shipped/*/*.kernel
+fi
 
 [ -z "${SAMITE_TEST_REPORT:-}" ] || printf 'count %d %d 0\n' "$passed" "$failed" >"$SAMITE_TEST_REPORT"
 [ "$failed" = 0 ]

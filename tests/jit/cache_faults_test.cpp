@@ -212,6 +212,44 @@ TEST_CASE("case 26: on a network disk that is busy, stale, or denies a file just
   CHECK(fourth.counters().disk_hits == 1);
 }
 
+TEST_CASE("an entry that can't be opened or read is said to be neither good nor damaged, and stays") {
+  const temporary_folder folder;
+  {
+    disk_cache disk(folder / "c", mode::read_write);
+    kernel_cache cache(disk, echo, one_build);
+    CHECK(is_right(cache, "a"));
+  }
+  for (const bool at_open : {true, false}) {
+    faulty_calls calls;
+    int opens = 0;
+    calls.fault = [&](file_step step, int) { return at_open ? (step == file_step::open && ++opens == 3 ? EMFILE : 0) : (step == file_step::read ? EIO : 0); };
+    disk_cache disk(folder / "c", mode::read_only, {.calls = &calls});
+    std::vector<std::string> faults;
+    disk.for_each([&](const disk_cache::entry& entry) {
+      if (entry.is_unreadable) faults.push_back(entry.fault);
+    });
+    REQUIRE(faults.size() == 1);
+    CHECK(faults[0].find(at_open ? "Too many open files" : "Input/output error") != std::string::npos);
+  }
+  CHECK(entries_of(folder / "c") == std::array{1, 0});
+}
+
+TEST_CASE("a folder at an entry's name costs that kernel alone, and the warning names it") {
+  const temporary_folder folder;
+  warning_list warnings;
+  disk_cache disk(folder / "c", mode::read_write, {.warn = warnings.take()});
+  kernel_cache cache(disk, echo, one_build);
+  const std::string at = entry_path(disk, cache.key_of(source_of("a")));
+  for (const char* inside : {"", "/mine"}) std::filesystem::create_directories(at + inside);
+  std::filesystem::permissions(folder / "c", std::filesystem::perms::others_write | std::filesystem::perms::group_write, std::filesystem::perm_options::remove);
+  CHECK(is_right(cache, "a"));
+  CHECK(is_right(cache, "b"));
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK(warnings.texts[0].find(at + "\" is a folder") != std::string::npos);
+  CHECK(disk.access() == mode::read_write);
+  CHECK(entries_of(folder / "c") == std::array{1, 1});
+}
+
 TEST_CASE("case 27: a store that is not allowed is tried once in a process, said once, and loses no kernel") {
   for (const int cause : {EROFS, EACCES, EDQUOT, EIO}) {
     const temporary_folder folder;

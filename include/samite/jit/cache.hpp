@@ -85,12 +85,13 @@ class disk_cache {
   int refused() const { return refused_; }
   int store_failures() const { return store_failures_; }
   int evictions() const { return evictions_; }
-  /// Folders inside the cache that were found and not used: another user's, writable by others, or not readable.
+  /// Folders inside the cache that were found and not used: another user's, writable by others, or not readable (or listable).
   int parts_refused() const { return parts_refused_; }
 
   /// One file of the cache, verified.
   struct entry {
     std::string path, key, fault;  // fault: why it would be a miss; empty for a good entry
+    bool is_unreadable = false;    // at the moment: nobody knows whether it is good
     compiled_kernel kernel;
     std::uint64_t bytes = 0;
     std::int64_t used_ns = 0;  // of the last use, since 1970
@@ -106,7 +107,7 @@ class disk_cache {
   struct bytes_read {
     std::string text;
     std::string fault;
-    bool is_absent = false;
+    bool is_absent = false, is_unreadable = false;
     std::uint64_t size_bytes = 0;
     std::int64_t used_ns = 0;
   };
@@ -116,7 +117,7 @@ class disk_cache {
   int write_entry(const detail::descriptor& part, const std::string& name, std::string_view bytes);
   bool store_file(const std::string& part, const std::string& name, std::string_view bytes);
   void make_room(std::uint64_t stored_bytes);
-  void warn_once(const std::string& reason);
+  void warn_once(const std::string& reason, bool is_of_all = true);
   void close(detail::descriptor file);
   bool is_owner_trusted(unsigned owner) const;
 

@@ -154,7 +154,7 @@ SAMITE_IMPL cache_setting find_cache_setting() {
     setting.folder = *folder;
     setting.options.is_named_by_user = true;
   } else if (env_text("SAMITE_CACHE_DIR")) {
-    setting.reason = "SAMITE_CACHE_DIR is no absolute path";
+    setting.reason = env_text("SAMITE_CACHE_DIR")->find_first_not_of('/') == std::string::npos ? "SAMITE_CACHE_DIR is the root of the file system" : "SAMITE_CACHE_DIR is no absolute path";
   } else if (const auto cache_home = absolute_folder("XDG_CACHE_HOME")) {
     setting.folder = *cache_home + "/samite";
   } else if (const auto home = absolute_folder("HOME")) {
@@ -172,18 +172,20 @@ inline bool is_fan_out_name(const char* name) {
   return is_digit(name[0]) && is_digit(name[1]) && name[2] == '\0';
 }
 
-/// Names in an open folder, sorted.
-inline std::vector<std::string> names_in(int folder) {
+/// Names in an open folder, sorted; counts a folder that can't be listed to its end.
+inline std::vector<std::string> names_in(int folder, std::atomic<int>& failures) {
   std::vector<std::string> names;
   const int copy = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (copy < 0) return names;
-  DIR* const listing = ::fdopendir(copy);
+  DIR* const listing = copy < 0 ? nullptr : ::fdopendir(copy);
   if (listing == nullptr) {
-    ::close(copy);
+    if (copy >= 0) ::close(copy);
+    ++failures;
     return names;
   }
+  errno = 0;
   while (const dirent* found = ::readdir(listing))
     if (std::strcmp(found->d_name, ".") != 0 && std::strcmp(found->d_name, "..") != 0) names.emplace_back(found->d_name);
+  if (errno != 0) ++failures;
   ::closedir(listing);
   std::sort(names.begin(), names.end());
   return names;
@@ -215,9 +217,10 @@ SAMITE_IMPL disk_cache& disk_cache::instance() {
   return cache;
 }
 
-SAMITE_IMPL void disk_cache::warn_once(const std::string& reason) {
+SAMITE_IMPL void disk_cache::warn_once(const std::string& reason, bool is_of_all) {
   if (warned_.exchange(true)) return;
-  const std::string text = "no kernel cache on disk: " + reason + "; kernels are compiled in each process (SAMITE_CACHE=off silences this)";
+  const std::string text = is_of_all ? "no kernel cache on disk: " + reason + "; kernels are compiled in each process (SAMITE_CACHE=off silences this)"
+                                     : "the kernel cache on disk lacks a part: " + reason + "; its kernels are compiled in each process (SAMITE_CACHE=off silences this)";
   if (options_.warn) options_.warn(text);
   else say(text);
 }
@@ -287,7 +290,8 @@ SAMITE_IMPL disk_cache::bytes_read disk_cache::read_entry(const detail::descript
   detail::descriptor file(calls_.open(part.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0));
   if (file.get() < 0) {
     if (errno == ELOOP) out.fault = "it is a link";
-    else out.is_absent = true;  // ESTALE and the like included: whatever can't be opened is not there for us
+    else if (errno == ENOENT) out.is_absent = true;
+    else out.is_unreadable = true, out.fault = "it can't be read: " + detail::errno_text(errno);
     return out;
   }
   struct stat info;
@@ -304,7 +308,7 @@ SAMITE_IMPL disk_cache::bytes_read disk_cache::read_entry(const detail::descript
     while (done < out.text.size()) {
       const ssize_t got = calls_.read(file.get(), out.text.data() + done, out.text.size() - done);
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) out.is_absent = true;  // the disk's or the network's fault and not the entry's: it stays
+      if (got < 0) out.is_unreadable = true, out.fault = "it can't be read: " + detail::errno_text(errno);  // the disk's or the network's fault: it stays
       if (got <= 0) break;
       done += std::size_t(got);
     }
@@ -327,11 +331,11 @@ SAMITE_IMPL std::optional<compiled_kernel> disk_cache::find(std::string_view key
   const int refused_before = parts_refused_;
   detail::descriptor part = open_part(folder, hash.substr(0, 2), false);
   close(std::move(folder));
-  if (part.get() < 0 && parts_refused_ != refused_before) warn_once("\"" + folder_ + "/" + hash.substr(0, 2) + "\" can't be read, or others can write it");
+  if (part.get() < 0 && parts_refused_ != refused_before) warn_once("\"" + folder_ + "/" + hash.substr(0, 2) + "\" can't be read, or others can write it", false);
   if (part.get() < 0) return {};
   const bytes_read found = read_entry(part, hash.substr(2) + detail::entry_ending, access_ == mode::read_write);
   close(std::move(part));
-  if (found.is_absent) return {};
+  if (found.is_absent || found.is_unreadable) return {};
   auto kernel = found.fault.empty() ? detail::decode_entry(found.text, key) : std::nullopt;
   if (!kernel) ++refused_, remove(key);
   return kernel;
@@ -396,7 +400,11 @@ SAMITE_IMPL bool disk_cache::store_file(const std::string& part_name, const std:
   if (cause == 0) return true;
   ++store_failures_;
   if (is_of_part) {
-    warn_once("\"" + folder_ + "/" + part_name + "\" is no folder of yours that others can't write: chmod go-w it, or remove it");
+    warn_once("\"" + folder_ + "/" + part_name + "\" is no folder of yours that others can't write: chmod go-w it, or remove it", false);
+    return false;
+  }
+  if (cause == EISDIR || cause == EEXIST || cause == ENOTEMPTY) {  // by the rename alone
+    warn_once("\"" + folder_ + "/" + part_name + "/" + name + "\" is a folder where a file is to be: remove it", false);
     return false;
   }
   warn_once("writing into \"" + folder_ + "\" failed: " + detail::errno_text(cause));
@@ -504,11 +512,11 @@ SAMITE_IMPL std::uint64_t disk_cache::prune(std::uint64_t limit_bytes) {
   detail::descriptor folder = open_folder(false);
   if (folder.get() < 0) return 0;
   const std::int64_t now = calls_.now_ns();
-  for (const std::string& part_name : detail::names_in(folder.get())) {
+  for (const std::string& part_name : detail::names_in(folder.get(), parts_refused_)) {
     if (!detail::is_fan_out_name(part_name.c_str()) && part_name != "failed" && part_name != "sources") continue;
     detail::descriptor part = open_part(folder, part_name, false);
     if (part.get() < 0) continue;
-    for (const std::string& name : detail::names_in(part.get())) {
+    for (const std::string& name : detail::names_in(part.get(), parts_refused_)) {
       struct stat info;
       if (::fstatat(part.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) continue;
       const std::int64_t used = std::min(detail::time_used_ns(info), now);  // a time to come, from a clock that was wrong, counts as now
@@ -540,15 +548,15 @@ SAMITE_IMPL void disk_cache::for_each(const std::function<void(const entry&)>& v
   if (access_ == mode::off) return;
   detail::descriptor folder = open_folder(false);
   if (folder.get() < 0) return;
-  for (const std::string& part_name : detail::names_in(folder.get())) {
+  for (const std::string& part_name : detail::names_in(folder.get(), parts_refused_)) {
     if (!detail::is_fan_out_name(part_name.c_str())) continue;
     detail::descriptor part = open_part(folder, part_name, false);
     if (part.get() < 0) continue;
-    for (const std::string& name : detail::names_in(part.get())) {
+    for (const std::string& name : detail::names_in(part.get(), parts_refused_)) {
       if (!name.ends_with(detail::entry_ending) || name.front() == '.') continue;
       const bytes_read read = read_entry(part, name, false);
       if (read.is_absent) continue;
-      entry found{.path = folder_ + "/" + part_name + "/" + name, .key = {}, .fault = read.fault, .kernel = {}, .bytes = read.size_bytes, .used_ns = read.used_ns};
+      entry found{.path = folder_ + "/" + part_name + "/" + name, .key = {}, .fault = read.fault, .is_unreadable = read.is_unreadable, .kernel = {}, .bytes = read.size_bytes, .used_ns = read.used_ns};
       if (found.fault.empty()) {
         const detail::decoded_entry decoded = detail::decode_entry(read.text);
         if (decoded.fault != nullptr) found.fault = decoded.fault;
