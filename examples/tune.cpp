@@ -60,7 +60,7 @@ void tune_one(const std::string& number) {
   const bool is_task = number.find_first_not_of("0123456789 ") == std::string::npos && number.find(' ') != std::string::npos && number.find(' ') > 0 && number.back() != ' ' && number.size() < 12;
   if (number != "self-test" && !is_task) raise("E-ARG", "--one \"", number, "\" is what tune calls itself with; run tune [INDEX]");
   tuning_options options = tuning_options_from_environment();
-  options.problem_ms = 5000, options.total_ms = 30'000;
+  options.problem_ms = 5000, options.total_ms = 30'000, options.wait_ms = 1000 * (hard_limit_s - 15);
   tuner t(disk_cache::instance(), options);
   if (number == "self-test") {
     t.tune(self_test_problem(), std::make_shared<self_test_launcher>());

@@ -180,9 +180,118 @@ TEST_CASE("one rank's table gives every rank its choices; a text that is no tabl
   CHECK(rank.choose(problem) == 1);
   CHECK(rank.tune(problem, nullptr) == 1);
   CHECK(rank.export_table() == first.export_table());
-  for (const char* text : {"", "no table\n", "samite choices 1\nno tab\n", "samite choices 1\nkey\t\n"})
+  for (const char* text : {"", "no table\n", "samite choices 2\nno tab\n", "samite choices 2\nkey\t\n"})
     CHECK_THROWS_WITH_AS(rank.import_table(text), doctest::Contains("E-JIT-TUNE"), samite::error);
   CHECK(rank.choose(problem) == 1);
+  tuner empty(none, b.options());
+  CHECK_NOTHROW(rank.import_table(empty.export_table()));
+  CHECK(rank.choose(problem) == 1);
+}
+
+TEST_CASE("a table that was cut, changed or made by another version is E-JIT-TUNE with the line and the reason, and nothing of it is taken") {
+  disk_cache none("", mode::off);
+  tuner from(none, {}), to(none, {});
+  for (const char* shape : {"1", "2", "3"}) from.pin(problem_of(three, shape), "c");
+  const std::string table = from.export_table();
+  const auto refused = [&](const std::string& text, const std::string& line, const std::string& why) {
+    std::string message;
+    try {
+      to.import_table(text);
+    } catch (const error& e) {
+      message = e.what();
+    }
+    CAPTURE(message);
+    CAPTURE(why);
+    CHECK(message.find("E-JIT-TUNE") != std::string::npos);
+    CHECK(message.find("line " + line + ": ") != std::string::npos);
+    CHECK(message.find(why) != std::string::npos);
+    CHECK(to.choose(problem_of(three, "1")) == 0);
+  };
+  const auto with = [&](const std::string& what, const std::string& instead) {
+    std::string text = table;
+    REQUIRE(text.find(what) != std::string::npos);
+    return text.replace(text.find(what), what.size(), instead);
+  };
+  for (std::size_t size = 0; size < table.size(); ++size) CHECK_THROWS_WITH_AS(to.import_table(table.substr(0, size)), doctest::Contains("E-JIT-TUNE"), samite::error);
+  refused("samite choices 2\n", "2", "is missing");
+  refused(table.substr(0, table.find('\n', 20) + 1), "3", "is missing");
+  refused(table.substr(0, table.find('\n', 20) - 1), "2", "was cut inside of it");
+  refused(table.substr(0, table.size() - 3), "5", "was cut inside of its last line");
+  std::string windows = table;
+  for (std::size_t at = 0; (at = windows.find('\n', at)) != std::string::npos; at += 2) windows.insert(at, "\r");
+  refused(windows, "1", "carriage return");
+  refused(with("\tc\n", "\td\n"), "2", "\"d\" is none of the candidates");
+  refused(with("\tc\n", "\tb\n"), "5", "the checksum is another's");
+  refused(with("choices 2", "choices 1"), "1", "older samite");
+  refused(with("samite tuning 1, ", "samite tuning 1, 0."), "2", "another version");
+  refused(table.substr(0, table.find("end ")) + table.substr(table.find('\n') + 1), "5", "in a line before");
+  refused(table + table, "5", "ends here, but not the text");
+  to.import_table(table);
+  CHECK(to.choose(problem_of(three, "1")) == 2);
+}
+
+TEST_CASE("choices are frozen in the middle of a tuning: it gives the choice that holds, and the table has it") {
+  bench b;
+  tuner t(b.disk, b.options()), other(b.disk, b.options());
+  const auto problem = problem_of(three);
+  auto launcher = launcher_with({{"a", 10}, {"b", 7}, {"c", 9}});
+  int while_tuned = -1;
+  launcher->on_run["c"] = [&] {
+    if (while_tuned < 0) t.freeze();
+    while_tuned = t.choose(problem);
+  };
+  CHECK(t.tune(problem, launcher) == 0);
+  CHECK(while_tuned == 0);
+  CHECK(t.choose(problem) == 0);
+  CHECK(other.choose(problem) == 1);  // what was measured is not lost for others
+  disk_cache none("", mode::off);
+  tuner rank(none, {});
+  rank.import_table(t.export_table());
+  other.import_table(t.export_table());
+  CHECK(rank.choose(problem) == 0);
+  CHECK(other.choose(problem) == 0);
+}
+
+TEST_CASE("a process that finds another at its problem waits and takes its choice, or, out of patience, measures nothing and takes it later") {
+  bench b;
+  const auto problem = problem_of(three);
+  int gate[2];
+  REQUIRE(::pipe(gate) == 0);
+  const pid_t child = start_child([&] {
+    auto launcher = launcher_with({{"a", 10}, {"b", 9}, {"c", 5}});
+    launcher->on_run["a"] = [&] {
+      static bool once = ::write(gate[1], "x", 1) == 1;
+      (void)once;
+      ::usleep(60'000);
+    };
+    tuner t(b.disk, {.problem_ms = 1e6, .total_ms = 1e6});
+    return t.tune(problem, launcher);
+  });
+  char byte;
+  REQUIRE(::read(gate[0], &byte, 1) == 1);  // it measures
+  ::close(gate[0]), ::close(gate[1]);
+  tuning_options hasty_options = b.options();
+  hasty_options.wait_ms = 1;
+  tuner hasty(b.disk, hasty_options), patient(b.disk, b.options());
+  auto launcher = launcher_with({{"a", 10}, {"b", 5}, {"c", 9}});
+  CHECK(hasty.tune(problem, launcher) == 0);
+  CHECK(patient.tune(problem, launcher) == 2);
+  CHECK(launcher->runs == 0);
+  CHECK(hasty.choose(problem) == 2);
+  CHECK(end_of_child(child) == 2);
+}
+
+TEST_CASE("where there are no locks, what another process stored first holds") {
+  bench b;
+  faulty_calls calls;
+  calls.fault = [](file_step step, int) { return step == file_step::lock ? ENOLCK : 0; };
+  disk_cache lockless(b.folder / "c", mode::read_write, {.calls = &calls});
+  tuner first(b.disk, b.options()), second(lockless, b.options());
+  const auto problem = problem_of(three);
+  auto launcher = launcher_with({{"a", 10}, {"b", 5}, {"c", 9}});
+  launcher->on_run["c"] = [&] { (void)first.tune(problem, launcher_with({{"a", 10}, {"b", 9}, {"c", 5}})); };
+  const int chosen = second.tune(problem, launcher);
+  CHECK(chosen == first.choose(problem));
 }
 
 TEST_CASE("case 46: 4 threads, one a device, that ask for 12 new keys each, in 50 rounds: no error, and each key is tuned once a device class") {

@@ -59,22 +59,27 @@ class disk_cache {
   class compile_right {
    public:
     compile_right() = default;
-    compile_right(compile_right&& other) noexcept : cache_(std::exchange(other.cache_, nullptr)), hash_(std::move(other.hash_)), file_(std::move(other.file_)) {}
+    compile_right(compile_right&& other) noexcept
+        : cache_(std::exchange(other.cache_, nullptr)), hash_(std::move(other.hash_)), file_(std::move(other.file_)), is_elsewhere_(other.is_elsewhere_) {}
     compile_right& operator=(compile_right&& other) noexcept {
-      std::swap(cache_, other.cache_), std::swap(hash_, other.hash_), std::swap(file_, other.file_);
+      std::swap(cache_, other.cache_), std::swap(hash_, other.hash_), std::swap(file_, other.file_), std::swap(is_elsewhere_, other.is_elsewhere_);
       return *this;
     }
     ~compile_right();
     bool is_held() const { return cache_ != nullptr; }
+    /// Not held because another process, which lives, still holds it.
+    bool is_elsewhere() const { return is_elsewhere_; }
 
    private:
     friend class disk_cache;
     disk_cache* cache_ = nullptr;
     std::string hash_;
     detail::descriptor file_;
+    bool is_elsewhere_ = false;
   };
-  /// Waits for another process that holds the key's right, at most options.lock_wait_ms. Look into the cache again after it.
-  compile_right wait_for_right(std::string_view key);
+  /// Waits for another process that holds the key's right, at most options.lock_wait_ms, or as long as is said. Look into the cache again after it.
+  compile_right wait_for_right(std::string_view key) { return wait_for_right(key, options_.lock_wait_ms); }
+  compile_right wait_for_right(std::string_view key, int wait_ms);
 
   const std::string& folder() const { return folder_; }
   /// What the cache still does: less than asked for after a failure.

@@ -446,11 +446,11 @@ SAMITE_IMPL disk_cache::compile_right::~compile_right() {
   cache_->close(std::move(file_));
 }
 
-SAMITE_IMPL disk_cache::compile_right disk_cache::wait_for_right(std::string_view key) {
+SAMITE_IMPL disk_cache::compile_right disk_cache::wait_for_right(std::string_view key, int wait_ms) {
   compile_right right;
   if (access_ != mode::read_write) return right;
   const std::string hash = detail::hash_key(key), name = hash.substr(2) + ".lock";
-  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.lock_wait_ms);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
   auto pause = std::chrono::milliseconds(1);
   int orphans = 0;
   detail::descriptor folder = open_folder(true);
@@ -471,7 +471,10 @@ SAMITE_IMPL disk_cache::compile_right disk_cache::wait_for_right(std::string_vie
       continue;
     }
     if (errno != EWOULDBLOCK && errno != EINTR) break;  // this file system has no locks
-    if (std::chrono::steady_clock::now() >= end) break;
+    if (std::chrono::steady_clock::now() >= end) {
+      right.is_elsewhere_ = errno == EWOULDBLOCK;
+      break;
+    }
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::milliseconds(16));
   }

@@ -60,6 +60,7 @@ enum class tuning_mode { off, read_only, on };
 struct tuning_options {
   tuning_mode mode = tuning_mode::on;
   double problem_ms = 200, total_ms = 5000;  // time for measuring one problem, and for all tuning of the process
+  int wait_ms = 120'000;      // for another process that measures the same problem; then the first candidate until that one is done
   int prepare_ms = 30'000;                   // a candidate that is not compiled by then is dropped; its thread ends when it ends
   std::uint64_t scratch_bytes = std::uint64_t(256) << 20;  // candidates that need more are dropped
   int rounds = 5;             // measurements of each candidate, in turn, so that a change of the clock meets all of them
@@ -94,12 +95,16 @@ class tuner {
 
   /// Fixes a choice. Raises E-JIT-TUNE if there is no such candidate.
   void pin(const tuning_problem& problem, std::string_view name);
-  /// From now on choices do not change: runs that must be equal to the bit call it before the first step.
-  void freeze() { frozen_ = true; }
+  /// From now on choices do not change: runs that must be equal to the bit call it before the first step. A problem that a thread tunes
+  /// at that moment keeps its first candidate here.
+  void freeze();
 
-  /// Every choice, a line each; import_table() of another process or rank takes it, and then chooses the same.
+  /// Every choice, a line each, between a first line with the format and a last one with their count and a checksum; import_table() of
+  /// another process or rank takes it, and then chooses the same.
   std::string export_table() const;
-  /// errors  E-JIT-TUNE if the text is no table
+  /// Takes all of a table or nothing.
+  ///
+  /// errors  E-JIT-TUNE, with the line and what is wrong there, if the text is no whole table of this version
   void import_table(std::string_view text);
 
   /// Changes whenever a choice does.
@@ -115,16 +120,20 @@ class tuner {
   measured screen(const tuning_problem& problem, const tuning_candidate& candidate, const std::string& key,
                   const std::shared_ptr<tuning_launcher>& launcher);
   int measure_all(const tuning_problem& problem, const std::string& key, const std::shared_ptr<tuning_launcher>& launcher);
+  struct choice {
+    std::string name;
+    bool is_under_way = false;  // then the first candidate's name
+  };
   void keep(const std::string& key, const std::string& value);
   std::string recall(const std::string& key);
-  void publish(const std::string& key, const std::string& name);
+  int publish(const tuning_problem& problem, const std::string& key, const std::string& name);
   void say(const std::string& text) const;
   double now_ms() const;
 
   disk_cache& store_;
   tuning_options options_;
   mutable std::mutex mutex_;  // guards the maps; never held while something runs
-  std::map<std::string, std::string> choices_;    // by key; an empty name while it is tuned
+  std::map<std::string, choice> choices_;  // by key
   std::string explained_;
   bool has_said_full_ = false;
   double used_ms_ = 0;

@@ -82,11 +82,22 @@ SAMITE_IMPL std::string tuner::recall(const std::string& key) {
   return found ? found->cubin : "";
 }
 
-SAMITE_IMPL void tuner::publish(const std::string& key, const std::string& name) {
+// Gives the choice that holds from now on: frozen, it is the one before.
+SAMITE_IMPL int tuner::publish(const tuning_problem& problem, const std::string& key, const std::string& name) {
   const std::lock_guard lock(mutex_);
-  if (frozen_) return;
-  choices_[key] = name;
+  if (frozen_) {
+    const auto found = choices_.find(key);
+    return found == choices_.end() ? 0 : index_in(problem, found->second.name);
+  }
+  choices_[key] = {name};
   ++generation_;
+  return index_in(problem, name);
+}
+
+SAMITE_IMPL void tuner::freeze() {
+  const std::lock_guard lock(mutex_);
+  frozen_ = true;
+  for (auto& [key, chosen] : choices_) chosen.is_under_way = false;
 }
 
 SAMITE_IMPL int tuner::choose(const tuning_problem& problem) {
@@ -94,19 +105,19 @@ SAMITE_IMPL int tuner::choose(const tuning_problem& problem) {
   if (options_.mode == tuning_mode::off) return 0;
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = choices_.find(key); found != choices_.end()) return found->second.empty() ? 0 : index_in(problem, found->second);
+    if (const auto found = choices_.find(key); found != choices_.end()) return index_in(problem, found->second.name);
     if (frozen_) return 0;
   }
   const std::string stored = recall(key);
   const std::lock_guard lock(mutex_);
-  if (!stored.empty()) return index_in(problem, choices_.try_emplace(key, stored).first->second);
-  return 0;
+  const auto found = stored.empty() || frozen_ ? choices_.find(key) : choices_.try_emplace(key, choice{stored}).first;
+  return found == choices_.end() ? 0 : index_in(problem, found->second.name);
 }
 
 SAMITE_IMPL void tuner::pin(const tuning_problem& problem, std::string_view name) {
   if (frozen_) raise("E-JIT-TUNE", "pin(): the choices are frozen; pin before freeze()");
   for (const tuning_candidate& candidate : problem.candidates)
-    if (candidate.name == name) return publish(key_of(problem), candidate.name);
+    if (candidate.name == name) return (void)publish(problem, key_of(problem), candidate.name);
   raise("E-JIT-TUNE", "family \"", problem.family, "\" has no candidate \"", name, "\"; its candidates: ", key_of(problem));
 }
 
@@ -116,13 +127,13 @@ SAMITE_IMPL int tuner::tune(const tuning_problem& problem, const std::shared_ptr
   if (const int known = choose(problem); known != 0 || options_.mode != tuning_mode::on || frozen_ || problem.candidates.size() == 1) return known;
   {
     const std::lock_guard lock(mutex_);
-    if (!choices_.try_emplace(key).second) return 0;  // known to be the first, or another thread is at it
+    if (frozen_ || !choices_.try_emplace(key, choice{problem.candidates[0].name, true}).second) return 0;  // known to be the first, or another thread is at it
     if (used_ms_ >= options_.total_ms) {
       choices_.erase(key);
       return 0;
     }
   }
-  const double start = now_ms();
+  double start = now_ms();
   ++tunings_;
   const auto end = [&] {
     const std::lock_guard lock(mutex_);
@@ -130,19 +141,25 @@ SAMITE_IMPL int tuner::tune(const tuning_problem& problem, const std::shared_ptr
   };
   try {
     // One process measures, the others wait and take its choice: else what one tries looks to another like what one died of.
-    const disk_cache::compile_right right = store_.wait_for_right(key);
-    if (const std::string stored = recall(key); !stored.empty()) {
-      end();
-      publish(key, stored);
-      return index_in(problem, stored);
+    const int silent_ms = std::min(options_.wait_ms, 5000);
+    disk_cache::compile_right right = store_.wait_for_right(key, silent_ms);
+    if (right.is_elsewhere() && options_.wait_ms > silent_ms) {
+      say(concat_text("another process tunes ", problem.family, " for ", problem.shape, ": waiting for its choice"));
+      right = store_.wait_for_right(key, options_.wait_ms - silent_ms);
+    }
+    start = now_ms();  // another's time is not ours
+    if (const std::string stored = recall(key); !stored.empty()) return publish(problem, key, stored);
+    if (right.is_elsewhere()) {  // not known here, so that a later call takes the other's choice
+      const std::lock_guard lock(mutex_);
+      if (!frozen_) choices_.erase(key);
+      return 0;
     }
     const int best = measure_all(problem, key, launcher);
     end();
-    publish(key, problem.candidates[std::size_t(best)].name);
-    return best;
+    return publish(problem, key, problem.candidates[std::size_t(best)].name);
   } catch (...) {
     end();
-    publish(key, problem.candidates[0].name);
+    publish(problem, key, problem.candidates[0].name);
     throw;
   }
 }
@@ -277,7 +294,9 @@ SAMITE_IMPL int tuner::measure_all(const tuning_problem& problem, const std::str
       break;
     }
   if (!results[0].dropped.empty()) chosen = 0;  // whoever runs it meets its error
-  if (screened == count) keep(key, problem.candidates[std::size_t(chosen)].name);  // else the next process goes on from here
+  // Where there are no locks another process may have been at it too, and what it stored first holds.
+  if (const std::string stored = recall(key); !stored.empty()) chosen = index_in(problem, stored);
+  else if (screened == count) keep(key, problem.candidates[std::size_t(chosen)].name);  // else the next process goes on from here
   std::string lines = concat_text(problem.family, " for ", problem.shape, " on ", problem.device_class, ": ", problem.candidates[std::size_t(chosen)].name, "\n");
   std::string full;
   for (std::size_t i = 0; i < count; ++i) {
@@ -306,30 +325,51 @@ SAMITE_IMPL std::string tuner::explain() const {
 
 SAMITE_IMPL std::string tuner::export_table() const {
   const std::lock_guard lock(mutex_);
-  std::string out = "samite choices 1\n";
-  for (const auto& [key, name] : choices_)
-    if (!name.empty()) out += concat_text(key, "\t", name, "\n");
-  return out;
+  std::string out = "samite choices 2\n";
+  int count = 0;
+  for (const auto& [key, chosen] : choices_)
+    if (!chosen.is_under_way) out += concat_text(key, "\t", chosen.name, "\n"), ++count;
+  return out + concat_text("end ", count, " ", detail::hash_key(out), "\n");
 }
 
 SAMITE_IMPL void tuner::import_table(std::string_view text) {
-  if (frozen_) raise("E-JIT-TUNE", "import_table(): the choices are frozen; import before freeze()");
-  std::map<std::string, std::string> found;
-  const auto next_line = [&] {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    return line;
-  };
-  if (next_line() != "samite choices 1") raise("E-JIT-TUNE", "import_table(): the text does not begin with \"samite choices 1\"; give what export_table() returned");
-  while (!text.empty()) {
-    const std::string_view line = next_line();
-    const std::size_t tab = line.find('\t');
-    if (tab == line.npos || tab == 0 || tab + 1 == line.size()) raise("E-JIT-TUNE", "import_table(): \"", line, "\" is no key and candidate with a tab between them");
-    found[std::string(line.substr(0, tab))] = line.substr(tab + 1);
+  std::map<std::string, choice> found;
+  int line_number = 0;
+  const auto refuse = [&](const auto&... why) { raise("E-JIT-TUNE", "import_table(): line ", line_number, ": ", why..., "; give what export_table() returned, unchanged"); };
+  const std::string_view whole = text;
+  bool has_end = false;
+  const std::string start = concat_text("samite tuning 1, ", SAMITE_VERSION, " | ");
+  for (std::size_t at = 0; at < whole.size() && !has_end;) {
+    ++line_number;
+    const std::size_t end = std::min(whole.find('\n', at), whole.size());
+    const std::string_view line = whole.substr(at, end - at);
+    if (line.ends_with('\r')) refuse("it ends in a carriage return, so something on the way changed the ends of lines");
+    if (line_number == 1) {
+      if (line == "samite choices 1") refuse("the table is of an older samite, and has no checksum; export it anew");
+      if (line != "samite choices 2") refuse("it is not \"samite choices 2\", so this is no table");
+    } else if (line.starts_with("end ")) {
+      if (end == whole.size()) refuse("the table was cut inside of its last line");
+      if (line != concat_text("end ", found.size(), " ", detail::hash_key(whole.substr(0, at)))) refuse("the count or the checksum is another's than that of the ", found.size(), " choices before it, so a line was changed, lost or added");
+      if (end + 1 != whole.size()) refuse("the table ends here, but not the text");
+      has_end = true;
+    } else {
+      if (end == whole.size()) refuse("the table was cut inside of it");
+      const std::size_t tab = line.find('\t');
+      if (tab == line.npos || tab == 0 || tab + 1 == line.size()) refuse("\"", line, "\" is no key and candidate with a tab between them");
+      const std::string key(line.substr(0, tab)), name(line.substr(tab + 1));
+      if (!key.starts_with(start)) refuse("the choice is for another version than ", start.substr(0, start.size() - 3), ", which does not look for it");
+      if (key.find(" [" + name + "]") == key.npos) refuse("\"", name, "\" is none of the candidates that its key lists");
+      if (!found.try_emplace(key, choice{name}).second) refuse("its key was in a line before");
+    }
+    at = end + 1;
+  }
+  if (!has_end) {
+    ++line_number;
+    refuse("the last line, \"end\" with the count and a checksum, is missing: the table was cut, or is empty");
   }
   const std::lock_guard lock(mutex_);
-  for (auto& [key, name] : found) choices_[key] = std::move(name);
+  if (frozen_) raise("E-JIT-TUNE", "import_table(): the choices are frozen; import before freeze()");
+  for (auto& [key, chosen] : found) choices_[key] = std::move(chosen);
   ++generation_;
 }
 
