@@ -273,6 +273,44 @@ TEST_CASE("case 12: a cache and headers that moved to another place, read from a
         }) == 0);
 }
 
+TEST_CASE("a child forked by a process that compiled and was killed does not hold its right on") {
+  const temporary_folder folder;
+  disk_cache disk(folder / "c", mode::read_write);
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t parent = start_child([&] {
+    const auto right = disk.wait_for_right("key");
+    const pid_t child = start_child([&] {
+      const pid_t self = ::getpid();
+      if (::write(ends[1], &self, sizeof self) != ssize_t(sizeof self)) return 1;
+      for (;;) ::pause();
+    });
+    (void)child;
+    for (;;) ::pause();
+    return 0;
+  });
+  pid_t child = 0;
+  REQUIRE(::read(ends[0], &child, sizeof child) == ssize_t(sizeof child));
+  CHECK(disk.wait_for_right("key", 1).is_elsewhere());
+  ::kill(parent, SIGKILL);
+  CHECK(end_of_child(parent) == -SIGKILL);
+  CHECK(disk.wait_for_right("key", 1).is_held());
+  CHECK(::kill(child, 0) == 0);
+  ::kill(child, SIGKILL);
+  ::close(ends[0]), ::close(ends[1]);
+}
+
+TEST_CASE("helper: says where the kernels of SAMITE_COMPILE_FOR go" * doctest::skip()) { (void)disk_cache::instance(); }
+
+TEST_CASE("SAMITE_COMPILE_FOR with a cache that stores nothing is said once") {
+  for (const char* cache : {"off", "ro", "rw"}) {
+    const std::string said = run_alone("helper: says where*", "SAMITE_COMPILE_FOR=sm_90a SAMITE_CACHE_DIR=/nonexistent/c SAMITE_CACHE=" + std::string(cache)).second;
+    const std::size_t found = said.find("lets none be stored");
+    CHECK((found != std::string::npos) == (cache != std::string("rw")));
+    if (found != std::string::npos) CHECK(said.find("lets none be stored", found + 1) == std::string::npos);
+  }
+}
+
 TEST_CASE("case 13: 20 processes make one entry of one key") {
   const temporary_folder folder;
   const auto statuses = in_processes(20, [&](int) {

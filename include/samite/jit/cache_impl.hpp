@@ -22,6 +22,7 @@
 #include <samite/io/file.hpp>
 #include <samite/jit/cache.hpp>
 #include <samite/jit/file_calls.hpp>
+#include <samite/jit/lock_files.hpp>
 
 namespace samite {
 namespace detail {
@@ -212,6 +213,8 @@ SAMITE_IMPL disk_cache& disk_cache::instance() {
     const detail::cache_setting setting = detail::find_cache_setting();
     auto* made = new disk_cache(setting.folder, setting.access, setting.options);  // never destroyed: threads may compile while the process ends
     if (!setting.reason.empty()) made->warn_once(setting.reason);
+    if (setting.reason.empty() && setting.access != mode::read_write && env_text("SAMITE_COMPILE_FOR"))
+      say("SAMITE_COMPILE_FOR has kernels compiled, but SAMITE_CACHE lets none be stored; set it to rw");
     return *made;
   }();
   return cache;
@@ -443,6 +446,7 @@ SAMITE_IMPL disk_cache::compile_right::~compile_right() {
   detail::descriptor part = folder.get() < 0 ? detail::descriptor() : cache_->open_part(folder, hash_.substr(0, 2), false);
   if (part.get() >= 0) cache_->calls_.unlink(part.get(), (hash_.substr(2) + ".lock").c_str());
   cache_->close(std::move(folder)), cache_->close(std::move(part));
+  detail::lock_files::remove(file_.get());
   cache_->close(std::move(file_));
 }
 
@@ -457,16 +461,23 @@ SAMITE_IMPL disk_cache::compile_right disk_cache::wait_for_right(std::string_vie
   detail::descriptor part = folder.get() < 0 ? detail::descriptor() : open_part(folder, hash.substr(0, 2), true);
   close(std::move(folder));
   detail::descriptor file;
+  const auto let_go = [&] {
+    detail::lock_files::remove(file.get());
+    close(std::move(file));
+  };
   while (part.get() >= 0) {
-    if (file.get() < 0) file = detail::descriptor(calls_.open(part.get(), name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (file.get() < 0) break;  // the store will say why
+    if (file.get() < 0) {
+      file = detail::descriptor(calls_.open(part.get(), name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+      if (file.get() < 0) break;  // the store will say why
+      detail::lock_files::add(file.get());
+    }
     if (calls_.lock(file.get()) == 0) {
       struct stat ours, named;
       if (::fstat(file.get(), &ours) == 0 && ::fstatat(part.get(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 && ours.st_ino == named.st_ino) {
         right.cache_ = this, right.hash_ = hash, right.file_ = std::move(file);
         break;
       }
-      close(std::move(file));  // its holder is done and has removed it
+      let_go();  // its holder is done and has removed it
       if (++orphans == 100) break;  // or this file system gives every look another number
       continue;
     }
@@ -478,7 +489,8 @@ SAMITE_IMPL disk_cache::compile_right disk_cache::wait_for_right(std::string_vie
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::milliseconds(16));
   }
-  close(std::move(file)), close(std::move(part));
+  if (file.get() >= 0) let_go();
+  close(std::move(part));
   return right;
 }
 
@@ -492,6 +504,7 @@ SAMITE_IMPL void disk_cache::make_room(std::uint64_t stored_bytes) {
   detail::descriptor mark(calls_.open(folder.get(), "last_look", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   close(std::move(folder));
   struct stat info;
+  const detail::lock_files::note note(mark.get());
   if (mark.get() < 0 || calls_.lock(mark.get()) != 0 || ::fstat(mark.get(), &info) != 0) return close(std::move(mark));  // another process looks
   const std::int64_t now = calls_.now_ns(), age_ns = now - detail::time_used_ns(info);
   if (is_much || info.st_size == 0 || age_ns > detail::hour_ns || age_ns < 0) {

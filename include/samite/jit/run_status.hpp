@@ -2,16 +2,18 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include <samite/core/say.hpp>
 #include <samite/io/file.hpp>
+#include <samite/jit/lock_files.hpp>
 
 namespace samite {
 
 /// A run that can be asked from outside. Holds `folder`/alive locked while it lives, so that a number given to another process deceives
-/// nobody; writes `folder`/heartbeat (run id, process, step, phase, time) and, at the end, `folder`/exit_status. While it lives, the
+/// nobody, and children that it forks don't hold it on; writes `folder`/heartbeat (run id, process, step, phase, time) and, at the end, `folder`/exit_status. While it lives, the
 /// library's lines on standard error bear the id.
 ///
 /// errors   E-FILE-WRITE if the folder can't be written at the start, or another run holds it; later failures are ignored: a run must
@@ -38,6 +40,7 @@ class run_status {
 
   std::string folder_, id_, phase_;
   detail::descriptor lock_;
+  std::optional<detail::lock_files::note> lock_note_;
   std::chrono::steady_clock::time_point written_{};
 };
 

@@ -54,6 +54,7 @@ SAMITE_IMPL run_status::run_status(std::string folder, std::string id) : folder_
   make_folder(folder_);
   lock_ = detail::descriptor(::open((folder_ + "/alive").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (lock_.get() < 0) raise("E-FILE-WRITE", "making \"", folder_, "/alive\": ", detail::errno_text(errno), "; choose a place that can be written");
+  lock_note_.emplace(lock_.get());
   // Whoever asks holds the lock for a moment too.
   bool is_held = true;
   for (int attempt = 0; attempt < 50 && is_held; ++attempt) {
