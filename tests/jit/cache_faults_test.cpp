@@ -16,6 +16,7 @@
 
 #include <samite/core/random.hpp>
 #include <samite/jit/compiler.hpp>
+#include <samite/jit/crash_report.hpp>
 
 #include "support/jit_faults.hpp"
 #include "support/skip.hpp"
@@ -141,6 +142,25 @@ TEST_CASE("case 23: a disk that is full at a write, a flush or a close costs the
     CHECK(is_right(after, "a"));
     CHECK(after.counters().disk_hits == 1);
   }
+}
+
+TEST_CASE("with a limit on the size of files entries beyond it are not stored, and no signal ends the process") {
+  const temporary_folder folder;
+  CHECK(status_of_child([&] {
+          std::signal(SIGXFSZ, SIG_DFL);
+          const rlimit small{4096, 4096};
+          setrlimit(RLIMIT_FSIZE, &small);
+          warning_list warnings;
+          disk_cache disk(folder / "c", mode::read_write, {.warn = warnings.take()});
+          kernel_cache cache(disk, echo, one_build);
+          if (!is_right(cache, "a") || !is_right(cache, std::string(5000, 'b')) || warnings.texts.size() != 1) return 1;
+          try {
+            install_crash_handler(folder / "last");
+          } catch (const error& e) {
+            return e.code() == "E-FILE-WRITE" && entries_of(folder / "c") == std::array{1, 0} ? 0 : 2;
+          }
+          return 3;
+        }) == 0);
 }
 
 TEST_CASE("case 23: on a disk of 1 MB kernels are right, entries that did not fit are not there, and all others are whole") {

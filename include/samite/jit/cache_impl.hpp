@@ -334,7 +334,7 @@ SAMITE_IMPL std::optional<compiled_kernel> disk_cache::find(std::string_view key
   const int refused_before = parts_refused_;
   detail::descriptor part = open_part(folder, hash.substr(0, 2), false);
   close(std::move(folder));
-  if (part.get() < 0 && parts_refused_ != refused_before) warn_once("\"" + folder_ + "/" + hash.substr(0, 2) + "\" can't be read, or others can write it", false);
+  if (part.get() < 0 && parts_refused_ != refused_before) warn_once("\"" + folder_ + "/" + hash.substr(0, 2) + "\" is another user's, can't be read, or others can write it", false);
   if (part.get() < 0) return {};
   const bytes_read found = read_entry(part, hash.substr(2) + detail::entry_ending, access_ == mode::read_write);
   close(std::move(part));
@@ -359,6 +359,7 @@ SAMITE_IMPL void disk_cache::remove(std::string_view key) {
 // system may deny for a minute that it is there.
 SAMITE_IMPL int disk_cache::write_entry(const detail::descriptor& part, const std::string& name, std::string_view bytes) {
   static std::atomic<unsigned> serial{0};
+  if (!detail::is_within_file_limit(bytes.size())) return EFBIG;
   std::string temporary;
   detail::descriptor file;
   // Names that a killed process with our number left are passed over, never opened.

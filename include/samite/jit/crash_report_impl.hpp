@@ -15,6 +15,7 @@
 
 #include <samite/io/file.hpp>
 #include <samite/jit/crash_report.hpp>
+#include <samite/jit/file_calls.hpp>
 #include <samite/runtime/nvtx.hpp>
 
 namespace samite {
@@ -192,6 +193,7 @@ SAMITE_IMPL void install_crash_handler(const std::string& file) {
     struct stat found;
     if (::lstat(file.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) raise("E-FILE-WRITE", "making \"", file, "\": ", S_ISDIR(found.st_mode) ? "a folder" : "a link, a device or the like", " has this name; give a file's");
     if (const std::size_t slash = file.rfind('/'); slash != std::string::npos && slash > 0) make_folder(file.substr(0, slash));
+    if (!detail::is_within_file_limit(detail::activity_lines::total)) raise("E-FILE-WRITE", "making \"", file, "\": its ", detail::activity_lines::total, " bytes are more than the limit of a file's size; raise it with ulimit -f");
     // A file of its own: one of that name may be mapped by a process that lives, or say where one died; it stays as <file>.before.
     const std::string fresh = concat_text(file, ".new-", ::getpid()), before = file + ".before";
     ::unlink(fresh.c_str());  // left by a killed process with our number

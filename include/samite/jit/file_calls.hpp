@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,6 +13,12 @@
 #include <cstdio>
 
 namespace samite::detail {
+
+/// Whether a file of this size may be written: beyond the limit (ulimit -f) a write is a signal that ends the process.
+inline bool is_within_file_limit(std::size_t bytes) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur;
+}
 
 /// Results and errno are those of the calls of the same names; names are relative to an open folder.
 class file_calls {
