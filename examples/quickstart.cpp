@@ -5,7 +5,12 @@
 //
 //          With --kernels-for sm_90a --kernels FOLDER it compiles every kernel of the job into FOLDER instead, on a machine without a
 //          GPU; where there is one, SAMITE_CACHE=ro SAMITE_CACHE_DIR=FOLDER then runs the same flags with 0 compiles.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
 #include <cstdlib>
+#include <iostream>
 
 #include <samite/run/plan_kernels.hpp>
 
@@ -18,6 +23,7 @@ namespace {
 struct kernel_export {
   std::string arch, folder;
   std::string work = {};  // a folder of its own for models that nobody wants
+  int output = -1;        // the standard output, while the job's own is not shown
 
   kernel_export() = default;
   kernel_export(const kernel_export&) = delete;
@@ -29,11 +35,24 @@ struct kernel_export {
     ::setenv("SAMITE_CACHE_DIR", folder.c_str(), 1), ::setenv("SAMITE_CACHE", "rw", 1);  // before the cache is first used
     samite::compile_plans_for(arch, samite::kernel_cache::instance(), true);
     work = example::make_temporary_folder("samite-kernels");
+    show_output(false);  // nothing is computed, so what the job prints of losses and texts means nothing
+  }
+  void show_output(bool shown) {
+    std::cout.flush(), std::fflush(stdout);
+    if (shown && output >= 0) {
+      ::dup2(output, STDOUT_FILENO), ::close(output);
+      output = -1;
+    } else if (!shown && output < 0) {
+      output = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+      const int nothing = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+      if (nothing >= 0) ::dup2(nothing, STDOUT_FILENO), ::close(nothing);
+    }
   }
   void clean_up() {
     std::error_code ignored;
     if (!work.empty()) std::filesystem::remove_all(work, ignored);
     work.clear();
+    show_output(true);
   }
   void end() {
     clean_up();
@@ -41,7 +60,7 @@ struct kernel_export {
     const samite::disk_cache& disk = samite::disk_cache::instance();
     if (disk.evictions() > 0) samite::raise("E-JIT-CACHE", "the kernels do not fit into \"", folder, "\": ", disk.evictions(), " were removed for room; raise SAMITE_CACHE_MB");
     if (disk.store_failures() > 0 || disk.access() != samite::disk_cache::mode::read_write) samite::raise("E-FILE-WRITE", "writing kernels into \"", folder, "\" failed; choose a folder of yours on a disk with room");
-    std::printf("\n%d kernels for %s in %s: %d compiled in %.1f s, %d were there\n", counts.compiles + counts.disk_hits, arch.c_str(), folder.c_str(), counts.compiles,
+    std::printf("%d kernels for %s in %s: %d compiled in %.1f s, %d were there\n", counts.compiles + counts.disk_hits, arch.c_str(), folder.c_str(), counts.compiles,
                 samite::kernel_cache::instance().compile_ms() / 1000, counts.disk_hits);
   }
 };

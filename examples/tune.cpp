@@ -87,8 +87,16 @@ int run_child(const std::string& number, int limit_s) {
   }
 }
 
+/// What can be known before a folder is made.
+void check_setting() {
+  const activity note("tune", "");  // or each process of the job would find a wrong SAMITE_NVTX
+  if (disk_cache::instance().access() != disk_cache::mode::read_write)
+    raise("E-JIT-CACHE", "tune stores what it finds: set SAMITE_CACHE=rw, and SAMITE_CACHE_DIR to a folder of yours");
+}
+
 void check_cache() {
-  if (disk_cache::instance().access() != disk_cache::mode::read_write || disk_cache::instance().writable_folder("00").empty())
+  check_setting();
+  if (disk_cache::instance().writable_folder("00").empty())
     raise("E-JIT-CACHE", "tune needs a kernel cache that it can write: set SAMITE_CACHE_DIR to a folder of yours, and SAMITE_CACHE=rw");
 }
 
@@ -132,7 +140,8 @@ void run(const std::vector<std::string>& arguments) {
   }
   const std::string index = arguments.empty() ? "0" : arguments[0];
   if (index.empty() || index.size() > 3 || index.find_first_not_of("0123456789") != std::string::npos) raise("E-ARG", "\"", index, "\" is no number of a GPU; run with --help");
-  const std::string device_class = device_class_of(cuda_device::open(std::stoi(index)));  // before check_cache(), which makes the folder
+  check_setting();
+  const std::string device_class = device_class_of(cuda_device::open(std::stoi(index)));
   check_cache();
   std::printf("tuning for %s\n", device_class.c_str());
   std::fflush(stdout);

@@ -99,7 +99,9 @@ says 'add --train-target'
 "$programs/quickstart" --kernels-for sm_999 --kernels "$work/kernels" >"$work/log" 2>"$work/err"  # no such arch, or no NVRTC
 if [ $? = 4 ] && [ -z "$(ls -A "$work/tmp")" ]; then passed=$((passed + 1)); else fault "an arch that there isn't: another status than 4, or left behind in TMPDIR: $(ls -A "$work/tmp" | tr '\n' ' ')"; fi
 refuses 2 E-ARG tune first
-refuses 4 E-GPU-NONE tune
+SAMITE_CACHE_DIR=$work/untouched refuses 4 E-GPU-NONE tune
+if [ -e "$work/untouched" ]; then fault 'tune made a folder for a cache although there is no GPU'; else passed=$((passed + 1)); fi
+SAMITE_NVTX=2 refuses 2 E-ENV-VALUE tune --self-test
 SAMITE_CACHE=off refuses 4 E-JIT-CACHE tune
 SAMITE_CACHE=ro works tune --self-test
 if [ -z "$(ls -A "$work/tmp")" ] && [ -z "$(find "$work/cache" -type f 2>/dev/null)" ]; then passed=$((passed + 1)); else fault 'tune --self-test: wrote into the cache, or left a temporary folder'; fi
