@@ -216,19 +216,19 @@ inline void check_kernel_text(const kernel_source& source) {
 /// Whether the label, which is the text's file name, is part of the code. In a header such words name the header, but for macros and for
 /// default arguments, which the text uses.
 inline bool shows_label(const kernel_source& source) {
-  const auto shows = [](std::string_view text) {
-    for (std::size_t at = text.find("assert("); at != text.npos; at = text.find("assert(", at + 1))
-      if (at < 7 || text.substr(at - 7, 7) != "static_") return true;
-    return text.find("__FILE__") != text.npos || text.find("source_location") != text.npos;
+  const auto shows = [](const std::string& text) {
+    for (const char* at = std::strstr(text.c_str(), "assert("); at != nullptr; at = std::strstr(at + 1, "assert("))
+      if (at - text.c_str() < 7 || std::string_view(at - 7, 7) != "static_") return true;
+    return std::strstr(text.c_str(), "__FILE__") != nullptr || std::strstr(text.c_str(), "source_location") != nullptr;
   };
   if (shows(source.text)) return true;
   for (const kernel_header& header : source.headers) {
-    bool shown = header.text.find("source_location") != std::string::npos;
+    bool shown = std::strstr(header.text.c_str(), "source_location") != nullptr;
     for_each_directive(header.text, [&](std::size_t at) {
       if (word_at(header.text, at) != "define") return;
       std::size_t end = std::min(header.text.find('\n', at), header.text.size());
       while (end < header.text.size() && header.text[end - 1] == '\\') end = std::min(header.text.find('\n', end + 1), header.text.size());
-      shown = shown || shows(std::string_view(header.text).substr(at, end - at));
+      shown = shown || shows(header.text.substr(at, end - at));
     });
     if (shown) return true;
   }
