@@ -75,7 +75,7 @@ class cuda_attention_decode {
   bool forward_on_sm90(const launch& l, const device_attention& p, const std::shared_ptr<const program>& mask, std::vector<std::byte>& mask_bytes, index_t rows, index_t pairs) {
     if (!work_.has(l, kernel_role::attention_decode_sm90)) return false;
     device_decode_sm90 call;
-    if (!cuda_attention_sm90::encode(call.K, l.inputs[1], tile_keys) || !cuda_attention_sm90::encode(call.V, l.inputs[2], tile_keys)) return false;
+    if (!cuda_attention_sm90::encode(l, 7, call.K, l.inputs[1], tile_keys) || !cuda_attention_sm90::encode(l, 8, call.V, l.inputs[2], tile_keys)) return false;
     const cuda_kernel& kernel = work_.kernel(l, kernel_role::attention_decode_sm90);
     const index_t block_rows = rows <= 64 ? 64 : kernel.use->block_rows;
     const decode_grid grid{pairs, (rows + block_rows - 1) / block_rows, work_.device.sm_count(), 1, std::min(rows, block_rows), true};

@@ -27,11 +27,11 @@ class cuda_attention_sm90 {
     device_sm90_attention call;
     call.p = p;
     const tensor_view &K = l.inputs[1], &V = l.inputs[2];
-    if (!encode(call.Q, l.inputs[0], rows) || !encode(call.K, K, keys) || !encode(call.V, V, keys)) return false;
+    if (!encode(l, 0, call.Q, l.inputs[0], rows) || !encode(l, 1, call.K, K, keys) || !encode(l, 2, call.V, V, keys)) return false;
     const device_tile_maps::bit_lists found = lists_of(l, kernel_role::attention_bits, p, mask, mask_bytes, rows_by_queries(p, mask, rows, keys, has_score));
     if (!found.fits) return false;
-    if (!encode(call.Q, l.inputs[0], rows / found.pack, found.pack) || !encode(call.narrow_K, K, narrow_columns) || !encode(call.narrow_V, V, narrow_columns)) return false;
-    call.boxes_out = 64 % found.pack == 0 && encode(call.out, l.outputs[0], 64 / found.pack, found.pack);
+    if (!encode(l, 3, call.Q, l.inputs[0], rows / found.pack, found.pack) || !encode(l, 4, call.narrow_K, K, narrow_columns) || !encode(l, 5, call.narrow_V, V, narrow_columns)) return false;
+    call.boxes_out = 64 % found.pack == 0 && encode(l, 6, call.out, l.outputs[0], 64 / found.pack, found.pack);
     call.lists = found.lists;
     const index_t items = blocks_of(p.queries, rows / found.pack) * (p.heads / found.pack) * p.batch;
     call.lists.section = std::min(heads_in_cache(p.keys * channels(p) * 2) * (p.heads / p.key_heads), p.heads * p.batch) / found.pack;
@@ -85,7 +85,7 @@ class cuda_attention_sm90 {
     const index_t queries = kernel.use->block_keys, keys = kernel.use->block_rows, key_blocks = (p.keys + keys - 1) / keys * p.key_heads * p.batch;
     device_sm90_gradient call;
     call.p = p, call.row_stride = plan.row_stride, call.dQ_sums = sums;
-    if (!encode(call.Q, l.inputs[0], queries) || !encode(call.K, l.inputs[1], keys) || !encode(call.V, l.inputs[2], keys) || !encode(call.d_out, d_out, queries)) return false;
+    if (!encode(l, 0, call.Q, l.inputs[0], queries) || !encode(l, 1, call.K, l.inputs[1], keys) || !encode(l, 2, call.V, l.inputs[2], keys) || !encode(l, 3, call.d_out, d_out, queries)) return false;
     const index_t rows = p.batch * p.heads * plan.row_stride, group = p.heads / p.key_heads, row_bytes = p.queries * channels(p) * 2;
     work_.start(work_.kernel(l, kernel_role::sm90_prepare), rows / row_padding, call);
     const bool fused = plan.sums_bytes != 0;
@@ -103,8 +103,8 @@ class cuda_attention_sm90 {
       const index_t tile = other.use->block_rows, step = other.use->block_keys;
       call.lists = plan.query_lists;
       const index_t pack = call.lists.pack, tokens = tile / pack;
-      const bool encoded = encode(call.Q, l.inputs[0], tokens, pack) && encode(call.d_out, d_out, tokens, pack) && encode(call.K, l.inputs[1], step) && encode(call.V, l.inputs[2], step) &&
-                           encode(call.narrow_K, l.inputs[1], narrow_columns) && encode(call.narrow_V, l.inputs[2], narrow_columns);
+      const bool encoded = encode(l, 4, call.Q, l.inputs[0], tokens, pack) && encode(l, 5, call.d_out, d_out, tokens, pack) && encode(l, 6, call.K, l.inputs[1], step) && encode(l, 7, call.V, l.inputs[2], step) &&
+                           encode(l, 8, call.narrow_K, l.inputs[1], narrow_columns) && encode(l, 9, call.narrow_V, l.inputs[2], narrow_columns);
       ensure(encoded, "what boxes of one shape cut is cut by boxes of another");
       call.lists.section = std::min(heads_in_cache(p.keys * channels(p) * 2) * group, p.heads * p.batch) / pack;
       start(other, blocks_of(p.queries, tokens) * (p.heads / pack) * p.batch, call, score_bytes);
@@ -118,10 +118,23 @@ class cuda_attention_sm90 {
     return true;
   }
 
-  /// A TMA descriptor of a [B,H,rows,D] operand with boxes of 64 columns of `rows` rows; false if TMA can't address it.
+  /// A TMA descriptor of a [B,H,rows,D] operand with boxes of 64 columns of `rows` rows; false if TMA can't address it. The node keeps it for as long as
+  /// the operand stays the same.
   ///
-  /// pack  not 0: with an axis more, [B,H / pack,rows,pack,D], whose boxes hold it whole
-  static bool encode(tensor_map& map, const tensor_view& v, index_t rows, index_t pack = 0) {
+  /// place  in the node's launches, below 10: its own for each operand and kind of box
+  /// pack   not 0: with an axis more, [B,H / pack,rows,pack,D], whose boxes hold it whole
+  static bool encode(const launch& l, std::size_t place, tensor_map& map, const tensor_view& v, index_t rows, index_t pack = 0) {
+    encoded_boxes& known = cuda_work::node_of(l).boxes[place];
+    if (!known.is_of(v, rows, pack)) {
+      known = {v.data, v.dims, v.strides, rows, pack};
+      known.served = encode_boxes(known.map, v, rows, pack);
+    }
+    map = known.map;
+    return known.served;
+  }
+
+ private:
+  static bool encode_boxes(tensor_map& map, const tensor_view& v, index_t rows, index_t pack) {
     if (cuda().encode_tensor_map == nullptr || v.strides[3] != 1) return false;
     struct axis {
       index_t length, stride;
@@ -148,7 +161,6 @@ class cuda_attention_sm90 {
     return cuda().encode_tensor_map(&map, v.type == dtype::bf16 ? 9 : 6, std::uint32_t(count), const_cast<std::byte*>(v.data), dims, strides, box, steps, 0, swizzle_128, promote_256, 0) == 0;
   }
 
- private:
   static constexpr index_t most = index_t(1) << 31, row_padding = 128;  // the latter is sm90_row_padding of the kernels
 
   template <class Call> void start(const cuda_kernel& kernel, index_t blocks, Call& call, std::vector<std::byte>& score_bytes) {

@@ -30,6 +30,17 @@ struct laid_copy {
   std::size_t element_bytes = 0;
 };
 
+/// A TMA descriptor, and what it was made of, so that a step does not have the driver encode the same one anew.
+struct encoded_boxes {
+  const std::byte* data = nullptr;
+  extents dims, strides;
+  index_t rows = 0, pack = 0;
+  bool served = false;  // TMA can address it
+  tensor_map map{};
+
+  bool is_of(const tensor_view& v, index_t box_rows, index_t heads) const { return data == v.data && rows == box_rows && pack == heads && dims == v.dims && strides == v.strides && data != nullptr; }
+};
+
 /// Where the gradients of a score function's tensor are summed.
 struct element_sums {
   std::byte* words = nullptr;
@@ -56,6 +67,7 @@ struct cuda_node final : node_memory {
   std::vector<std::byte> mask_bytes, score_bytes;
   std::vector<element_sums> score_sums;
   std::uint64_t score_views = 0;
+  std::array<encoded_boxes, 10> boxes;  // by the place in a launch
   bool score_is_narrow = true;  // 32 bits hold its indices: the kernels for sm_90a serve it
 };
 
