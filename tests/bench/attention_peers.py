@@ -4,7 +4,7 @@
 SDPA with the cuDNN and flash backends on dense cases, FlexAttention (compiled) under masks. Burst: 40 ms idle, one untimed call, two timed,
 median of five; sustained: after 0.2 s of calls. An argument `forward` or `backward` leaves the other pass out; `sweep` times the sweeps instead: SDPA over lengths
 and head dims, FlexAttention over windows. `flash` times the flash backend alone on the causal cases, which the portable kernels are compared with.
-`decode` times the plain cases and the blocks (without their mask) of tests/bench/attention_decode_bench.cpp: calls in a CUDA graph
+`warm` runs what is to be compiled once, so that a later run finds it in the compiler's caches. `decode` times the plain cases and the blocks (without their mask) of tests/bench/attention_decode_bench.cpp: calls in a CUDA graph
 that take turns on buffers of 400 MB together. `errors FOLDER` compares what `attention_bench results FOLDER` wrote, and cuDNN's results on the same data, with
 double precision.
 """
@@ -57,6 +57,8 @@ def sustained(fn, one):
 
 def report(case, peer, fn, q, k, v):
     def row(name, step):
+        if passes == "warm":
+            return step()
         ms = burst(step)
         print(json.dumps({"bench": "attention", "case": case, "pass": name, "peer": peer, "ms": round(ms, 4), "ms_sustained": round(sustained(step, ms), 4)}), flush=True)
 
@@ -106,14 +108,18 @@ def all_dense():
     dense("causal S8192 B2 H8 D256", 2, 8, 8192, 256)
 
 
+def windows():
+    for width in (128, 256, 512, 1024, 2048, 4096, 8192):
+        flex(f"sweep window {width} S16384 B1 H16 D128", 16, 16, 16384, 16384, lambda b, h, q, kv: (q >= kv) & (q - kv < width))
+
+
 def sweep():
     for S in (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536):
         B = max(1, 16384 // S)
         dense(f"sweep causal S{S} B{B} H16 D128", B, 16, S, 128)
     for D, Dv in ((64, 64), (96, 96), (192, 128), (256, 256)):
         dense(f"sweep causal S4096 B4 H16 D{D}" + (f"/{Dv}" if Dv != D else ""), 4, 16, 4096, D, Dv=Dv)
-    for width in (128, 256, 512, 1024, 2048, 4096, 8192):
-        flex(f"sweep window {width} S16384 B1 H16 D128", 16, 16, 16384, 16384, lambda b, h, q, kv: (q >= kv) & (q - kv < width))
+    windows()
 
 
 def sparse():
@@ -213,6 +219,8 @@ elif passes == "errors":
     errors(sys.argv[2])
 elif passes == "sweep":
     sweep()
+elif passes == "warm":
+    windows() if "windows" in sys.argv else sparse()
 else:
     all_dense()
     if passes != "flash":
