@@ -162,11 +162,16 @@ TEST_CASE("case 8: a header edited between the compiles of one process gives the
 TEST_CASE("options that would make the result depend on more than the key are E-JIT-OPTION") {
   disk_cache disk("", mode::off);
   kernel_cache cache(disk, echo, one_build);
-  for (const char* option : {" -I/usr/include", "\t--include-path=/usr/include", "-I/usr/include", "--include-path=/usr/include", "--pch", "-pch", "--use-pch=x", "--pre-include=x.h", "-arch=sm_80", "--ptxas-options=--options-file=/tmp/o", "-Xptxas=-optf=/tmp/o"}) {
+  for (const char* option : {" -I/usr/include", "\t--include-path=/usr/include", "-I/usr/include", "--include-path=/usr/include", "--pch", "-pch", "--use-pch=x", "--pre-include=x.h", "-arch=sm_80", "--ptxas-options=--options-file=/tmp/o", "-Xptxas=-optf=/tmp/o", "-Xptxas=/tmp/o.ptx", "--ptxas-options=o.ptx"}) {
     kernel_source source = source_of("x");
     source.options = {option};
     CHECK_THROWS_WITH_AS(cache.get(source), doctest::Contains("E-JIT-OPTION"), samite::error);
   }
+  kernel_source source = source_of("x");
+  source.options = {"-Xptxas", "/tmp/o.ptx"};
+  CHECK_THROWS_WITH_AS(cache.get(source), doctest::Contains("E-JIT-OPTION"), samite::error);
+  source.options = {"-DX=a/b.c", "-Xptxas", "--def-load-cache", "-Xptxas", "ca", "--ptxas-options=-v", "-D", "Y=/z"};
+  CHECK_NOTHROW(cache.get(source));
 }
 
 TEST_CASE("a text that names a file by its path, or holds a zero byte, is E-JIT-OPTION: neither is wholly in the key") {

@@ -16,6 +16,8 @@
 // too, unless it can be told from their line that they are no directive. Not seen is __has_include glued together by ##.
 namespace samite::detail {
 
+inline constexpr std::string_view line_blanks = " \t\v\f\r";
+
 /// As one option, or as the beginning of one: files outside of the key, NVRTC's precompiled headers, which give the old code after an
 /// edit, and an arch beside the source's own.
 inline bool is_refused_option(std::string_view option) {
@@ -34,7 +36,18 @@ inline void check_kernel_options(const kernel_source& source) {
       raise("E-JIT-OPTION", "kernel \"", source.label, "\": ", whose, " \"", option, "\" makes the result depend on what is not in the cache's key; ",
             "give headers in memory (read_kernel_headers) and the arch in kernel_source::arch");
   };
-  for (const std::string& option : source.options) check(option, "option");
+  bool is_for_assembler = false;  // the one before ended in -Xptxas
+  for (const std::string& option : source.options) {
+    check(option, "option");
+    const std::string_view text = std::string_view(option).substr(std::min(option.find_first_not_of(line_blanks), option.size()));
+    for (const std::string_view name : {"-Xptxas", "--ptxas-options", "-ptxas-options"}) {
+      if (!text.starts_with(name) && !is_for_assembler) continue;
+      const std::string_view value = is_for_assembler ? text : text.substr(std::min(name.size() + 1, text.size()));
+      if (!value.starts_with('-') && value.find_first_of("./") != value.npos)
+        raise("E-JIT-OPTION", "kernel \"", source.label, "\": option \"", option, "\" has the assembler read a file, which is not in the cache's key; give the kernel in the text");
+    }
+    is_for_assembler = text == "-Xptxas" || text == "--ptxas-options" || text == "-ptxas-options";
+  }
   for (const char* variable : {"NVRTC_APPEND_FLAGS", "NVRTC_PREPEND_FLAGS"}) {
     const std::string flags = env_text(variable).value_or("");
     for (std::size_t begin = 0; (begin = flags.find_first_not_of(" \t\n\"'", begin)) != flags.npos;) {
@@ -46,7 +59,6 @@ inline void check_kernel_options(const kernel_source& source) {
 }
 
 inline bool is_word_char(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
-inline constexpr std::string_view line_blanks = " \t\v\f\r";
 
 /// Parts of a text with an end that is safe to pass.
 inline std::size_t after_blanks(std::string_view text, std::size_t at) { return std::min(text.find_first_not_of(line_blanks, at), text.size()); }
