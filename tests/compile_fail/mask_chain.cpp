@@ -1,6 +1,6 @@
 // Comparisons don't chain.
 // mistake 1: a < b < c: the left side is a predicate or condition already
-// mistake 2: e.g. `0 <= kv && kv < 8`. [E-MASK-CHAIN]
+// mistake 2: and masks have no order: `!a && b`. [E-MASK-CHAIN]
 #include <samite/mask.hpp>
 using namespace samite;
 using namespace samite::symbols;

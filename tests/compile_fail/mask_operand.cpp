@@ -10,7 +10,7 @@
 // mistake 9: the condition is no comparison over b, h, q and kv
 // mistake 9: mask == true, mask < false and their like: a mask is no truth value
 // mistake 9: a mask was expected, but this is no condition over b, h, q and kv
-// mistake 9: t[x]: x is a floating-point number
+// mistake 9: with_indices(mask, query, key): query and key are index expressions
 // mistake 9: index and x: x is neither an index nor a whole number
 // mistake 9: this is a function that makes one: call it
 #include <samite/mask.hpp>

@@ -1,10 +1,14 @@
 // A score is a number and a mask is a condition.
 // mistake 1: mask && score: a score is a number, not a condition
 // mistake 2: mask && score: a score is a number, not a condition
-// mistake 3: a mask decides by b, h, q and kv alone
+// mistake 3: a mask was expected, but this compares real numbers
 // mistake 4: a score was expected, but this is a mask. Pass it as attention's `.mask`. [E-EXPR-SCORE]
 // mistake 5: mask && score: a score is a number, not a condition
 // mistake 6: a table is indexed by integers
+// mistake 6: any_score + x, alibi(8) + softcap(30.0): any_score, as alibi(heads)
+// mistake 6: score * bool: a score is a number and no truth value
+// mistake 6: score ^ x: there is no power of scores, and no bits
+// mistake 6: select(mask, 1.0, 0.0): the score does not occur
 // mistake 7: a mask was expected, but this compares real numbers
 // mistake 7: score + mask: a mask is a condition and no number
 // mistake 7: score + table: a table is no number, but its elements are
@@ -42,6 +46,8 @@ any_score function(const value& bias) {
 #if MISTAKE == 4
   return kv <= q;
 #elif MISTAKE == 6
+  static_cast<void>(alibi(8) + softcap(30.0) + any_score(alibi(8) + alibi(4)));
+  static_cast<void>(score * true + (score ^ 2) + select(kv <= q, 1.0, 0.0));
   return score + table(bias)(h, 0.5 * q);
 #elif MISTAKE == 7
   static_cast<void>(any_mask(q / 2.5 < kv));
@@ -56,6 +62,6 @@ any_score function(const value& bias) {
   return attention(bias, bias, bias, causal()).out ? any_score(1.0) : any_score();
 #else
   return softcap(30.0) + 0.5 * (kv - q) + table(bias)(h, q) + log(real(q + 1)) * score * score + sigmoid(score) + clamp(score, -1, 2.5) + min(q, 2.5) +
-         select((0 < score && score < 1) || !(score != 0), 1.0, score);
+         select((0 < score && score < 1) || !(score != 0), 1.0, score) + select(kv <= q && (score > 0.1 || q < 3), score, 0.0) + (+score);
 #endif
 }

@@ -100,3 +100,20 @@ TEST_CASE("numbers that 64 bits don't hold are refused wherever they are written
   CHECK_THROWS_WITH_AS(static_cast<void>(kv < ~std::uint64_t(0)), doctest::Contains("E-EXPR-NUMBER"), error);
   CHECK(s.value() == 3);
 }
+
+static_assert(!std::is_assignable_v<scalar&, int> && std::is_assignable_v<scalar&, scalar>, "s = 1 would make another scalar silently");
+
+TEST_CASE("what was moved from stays as it is: scalars, tables and masks can still be read") {
+  scalar past(2);
+  const scalar moved = std::move(past);
+  CHECK(visible_keys(kv <= past, 0, 8) == keys{0, 1, 2});
+  past.set(1);
+  CHECK(visible_keys(kv <= moved, 0, 8) == keys{0, 1});
+  table_ref ids = table({0, 1, 1});
+  const table_ref other = std::move(ids);
+  CHECK(visible_keys(ids[kv] == 1 && other[kv] == 1, 0, 3) == keys{1, 2});
+  any_mask mask = kv < 2;
+  const any_mask taken = std::move(mask);
+  CHECK(visible_keys(mask, 0, 4) == visible_keys(taken, 0, 4));
+  CHECK(visible_keys(mask && kv > 0, 0, 4) == keys{1});
+}

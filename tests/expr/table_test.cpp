@@ -58,3 +58,33 @@ TEST_CASE("tables are made of vectors, arrays, spans and truth values; an update
   pairs.update({5, 6, 7, 8});
   CHECK(pairs.dims() == std::vector<index_t>{2, 2});
 }
+
+TEST_CASE("rows make a table of two dimensions: nested braces, arrays of C, vectors of vectors") {
+  const int rows[2][3] = {{0, 1, 2}, {3, 4, 5}};
+  const int row[3] = {7, 8, 9};
+  using shape = std::vector<index_t>;
+  CHECK(table(rows).dims() == shape{2, 3});
+  CHECK(table(rows).contents()->values() == std::vector<std::int32_t>{0, 1, 2, 3, 4, 5});
+  CHECK(table({{1, 2}, {3, 4}}).dims() == shape{2, 2});
+  CHECK(table({{1}, {2}}).dims() == shape{2, 1});
+  CHECK(table(std::vector<std::vector<short>>{{1, 2, 3}, {4, 5, 6}}).dims() == shape{2, 3});
+  CHECK(table({{1, 2}, {3, 4}}).contents()->values() == std::vector<std::int32_t>{1, 2, 3, 4});
+  CHECK(table(row).dims() == shape{3});
+  CHECK(table(row, {3, 1}).dims() == shape{3, 1});
+  CHECK_THROWS_WITH_AS(table({{1, 2}, {3}}), doctest::Contains("row 1 has 1 values and row 0 has 2"), error);
+  CHECK_THROWS_WITH_AS(table(std::vector<std::vector<std::uint64_t>>{{~0ull}}), doctest::Contains("E-MASK-TABLE-VALUE"), error);
+  CHECK_THROWS_WITH_AS(table({0, index_t(1) << 40}), doctest::Contains("at [1] does not fit"), error);
+}
+
+TEST_CASE("an update takes what table takes") {
+  table_ref t = table({1, 1, 1});
+  const auto values = [&] { return t.contents()->values(); };
+  using list = std::vector<std::int32_t>;
+  const int row[3] = {7, 8, 9};
+  t.update(row);
+  CHECK(values() == list{7, 8, 9});
+  t.update(std::array{1, 2});
+  CHECK(values() == list{1, 2});
+  t.update(std::vector<bool>{true, false, true});
+  CHECK(values() == list{1, 0, 1});
+}

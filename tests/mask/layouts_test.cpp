@@ -3,6 +3,7 @@
 #include <limits>
 
 #include <samite/mask/document.hpp>
+#include <samite/mask/draw.hpp>
 #include <samite/mask/layouts.hpp>
 #include <samite/mask/tile_map.hpp>
 
@@ -78,4 +79,11 @@ TEST_CASE("a jagged batch hides rows and keys behind each batch's lengths") {
 
 TEST_CASE("document_ends is named where it refuses ids") {
   CHECK_THROWS_WITH_AS(document_ends({1, 2, 1}), doctest::Contains("document_ends: the tokens of document 1"), error);
+}
+
+TEST_CASE("dense_mask takes integers of any type, and bools") {
+  const auto keep = [](const auto& bits) { return draw(dense_mask(bits, 1, 1, 2, 2), 2, 2, {.with_scale = false}); };
+  CHECK(keep(std::vector<bool>{true, false, false, true}) == "#.\n.#\n");
+  CHECK(keep(std::vector<int>{256, 0, 0, -1}) == "#.\n.#\n");
+  CHECK_THROWS_WITH_AS(draw(dense_mask({1, 0, 1, 1}, 1, 1, 2, 2), 3, 2), doctest::Contains("a dense_mask has all queries and keys of the run"), error);
 }

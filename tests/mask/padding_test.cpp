@@ -20,3 +20,8 @@ TEST_CASE("length keeps the first keys of each batch") {
 TEST_CASE("left_padding hides the first keys of each batch") {
   CHECK(visible_keys(left_padding(table({0, 2})), 0, 4, 1) == keys{2, 3});
 }
+
+TEST_CASE("length refuses a count below 0, as prefix does") {
+  CHECK_THROWS_WITH_AS(length(-1), doctest::Contains("length: -1 tokens"), error);
+  CHECK_THROWS_WITH_AS(length(scalar(-2)), doctest::Contains("E-MASK-LENGTHS"), error);
+}

@@ -269,3 +269,17 @@ TEST_CASE("H11: a lookup that can leave its tensor is refused at the sizes of th
   probe fits(zeros({1, 1, 64, 1}), zeros({1, 1, 64, 1}), counting(64), any_mask(), relative, zeros({127}));
   CHECK(fits.output("out")[0] == doctest::Approx(31.5));
 }
+
+TEST_CASE("select takes a condition over the score and the indices") {
+  CASE_NEEDS;
+  const auto chosen = [](const value&) { return any_score(select(kv < q && score <= 0.5, score + 2.0, select(score > 3 || q == kv, score + 1.0, score))); };
+  probe p(zeros({1, 1, 2, 1}), zeros({1, 1, 2, 1}), counting(2), causal(), chosen, tensor(f64, {0}));
+  check_near(p.output("lse"), {1, std::log(std::exp(2.0) + std::exp(1.0))});
+}
+
+TEST_CASE("a score that was moved from stays as it is") {
+  any_score capped = softcap(2.0);
+  const any_score other = std::move(capped);
+  CHECK_FALSE(capped.is_identity());
+  CHECK(capped.hash() == other.hash());
+}

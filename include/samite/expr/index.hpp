@@ -20,6 +20,12 @@ struct index_tag {
                   "a scalar's number is its .value(). [E-MASK-OPERAND]");
     return T();
   }
+  /// A sentence for `float(q)` and `double x = q`.
+  template <std::floating_point T>
+  constexpr operator T() const {
+    static_assert(detail::never<T>, "float(q), double x = q: an index is an expression over b, h, q and kv, and no number of C++. In a score it is real(q); masks compare whole numbers. [E-EXPR-FLOAT]");
+    return T();
+  }
 };
 /// Base of tables (expr/table.hpp, expr/score.hpp): they are no indices, but their elements are numbers.
 struct table_tag {};
@@ -68,6 +74,20 @@ class scalar : public index_tag {
   template <detail::plain_number T>
   scalar(const T& value) : cell_(make_cell(detail::whole_number(value))) {}
 
+  /// A sentence for `scalar(q)`, `shifted(mask, q, kv)` and their like.
+  template <class E>
+    requires((std::derived_from<E, index_tag> && !std::same_as<E, scalar>) || std::derived_from<E, table_tag>)
+  scalar(const E&) {
+    static_assert(detail::never<E>,
+                  "scalar(x): one number for all pairs was expected, but this is an index expression or a table, which has many. Use the expression itself, e.g. `kv < lengths[b]`, move a "
+                  "mask by it with with_indices(mask, q - x, kv - y), or check the order of the arguments. [E-MASK-OPERAND]");
+  }
+  // A moved-from scalar stays as it is: moving copies.
+  scalar(const scalar&) = default;
+  scalar& operator=(const scalar&) = default;
+  template <detail::plain_number T>
+  scalar& operator=(const T&) = delete;  // scalar = number: s.set(1) changes the number for every mask that reads it; s = scalar(1) is another one from now on [E-MASK-OPERAND]
+
   template <detail::plain_number T>
   void set(const T& value) { cell_->set(detail::whole_number(value)); }
   index_t value() const { return cell_->index(); }
@@ -82,6 +102,22 @@ namespace detail {
 template <symbol_id Id>
 struct symbol_expr : index_tag {
   node_id lower(program& p) const { return build_symbol(p, Id); }
+  /// Sentences for `kv = q`, `q[kv]` and `q(kv)`.
+  template <class T>
+  const symbol_expr& operator=(const T&) const {
+    static_assert(never<T>, "q = x, kv = q and their like: a symbol takes no other value. Compare with ==, e.g. `kv == q`. [E-MASK-OPERAND]");
+    return *this;
+  }
+  template <class T>
+  symbol_expr operator[](const T&) const { return refuse_call<T>(), *this; }
+  template <class... T>
+  symbol_expr operator()(const T&...) const { return refuse_call<T...>(), *this; }
+
+ private:
+  template <class... T>
+  static constexpr void refuse_call() {
+    static_assert(never<T...>, "q[x], q(x): a symbol is an index and no table. Look a number up in a table, e.g. `ids[q]`, or see a mask at another query with with_indices. [E-MASK-OPERAND]");
+  }
 };
 
 struct fixed_number : index_tag {
@@ -195,6 +231,11 @@ inline constexpr detail::symbol_expr<symbol_id::kv> kv{};
 /// A number that becomes part of the kernel instead of an argument.
 template <detail::plain_number T>
 constexpr auto fixed(const T& value) { return detail::fixed_number(detail::whole_number(value)); }
+template <index_expr E>
+constexpr E fixed(E index) {
+  static_assert(detail::never<E>, "fixed(index): a number that becomes part of the kernel was expected, but this is known for each pair only, or set later. Write it without fixed. [E-MASK-OPERAND]");
+  return index;
+}
 
 // Division and remainder round towards minus infinity and take a positive number; E-EXPR-DIVISOR refuses others.
 template <class L, class R> requires detail::index_pair<L, R>
@@ -212,6 +253,7 @@ auto operator<<(L l, R r) { return detail::index_op<op::shift_left>(std::move(l)
 template <class L, class R> requires detail::index_pair<L, R>
 auto operator>>(L l, R r) { return detail::index_op<op::shift_right>(std::move(l), std::move(r)); }
 template <index_expr E> auto operator-(E e) { return detail::index_unary<op::neg, E>(std::move(e)); }
+template <index_expr E> E operator+(E e) { return e; }
 
 template <class L, class R> requires detail::index_pair<L, R>
 auto min(L l, R r) { return detail::index_op<op::min>(std::move(l), std::move(r)); }
@@ -250,173 +292,6 @@ auto select(C condition, L then, R otherwise) {
   return detail::predicate_select<C, L, R>(std::move(condition), std::move(then), std::move(otherwise));
 }
 
-// --- near misses -------------------------------------------------------------------------------------------------------
-
-namespace detail {
-template <class L, class R>
-concept index_and_float = (index_expr<L> && std::floating_point<R>) || (std::floating_point<L> && index_expr<R>);
-
-template <class L, class R>
-known_predicate refuse_float() {
-  static_assert(never<L, R>,
-                "index < x: x is a floating-point number, but b, h, q, kv and tables are integers. "
-                "Write a whole number, e.g. `q - kv < 128`, or scale both sides; and check that a local variable does not hide samite::symbols::q. [E-EXPR-FLOAT]");
-  return known_predicate(true);
-}
-}  // namespace detail
-
-template <class L, class R> requires detail::index_and_float<L, R>
-auto operator<(const L&, const R&) { return detail::refuse_float<L, R>(); }
-template <class L, class R> requires detail::index_and_float<L, R>
-auto operator>(const L&, const R&) { return detail::refuse_float<L, R>(); }
-template <class L, class R> requires detail::index_and_float<L, R>
-auto operator<=(const L&, const R&) { return detail::refuse_float<L, R>(); }
-template <class L, class R> requires detail::index_and_float<L, R>
-auto operator>=(const L&, const R&) { return detail::refuse_float<L, R>(); }
-template <class L, class R> requires detail::index_and_float<L, R>
-auto operator==(const L&, const R&) { return detail::refuse_float<L, R>(); }
-template <class L, class R> requires detail::index_and_float<L, R>
-auto operator!=(const L&, const R&) { return detail::refuse_float<L, R>(); }
-template <index_expr L, std::floating_point R>
-L operator%(L left, R) {
-  static_assert(detail::never<R>, "index % x: x is a floating-point number; a modulus is a whole number, e.g. `q % 16`. [E-EXPR-FLOAT]");
-  return left;
-}
-
-namespace detail {
-template <class... E>
-fixed_number refuse_fraction() {
-  static_assert(never<E...>,
-                "index / x, min(index, x) and their like: x is a floating-point number, but b, h, q, kv and tables are integers. Write a whole number or scale both sides, e.g. "
-                "`q > 2 * kv`. Reals are for score functions: include <samite/score/scale.hpp>. [E-EXPR-FLOAT]");
-  return fixed_number(0);
-}
-
-// For masks that take counts of tokens.
-template <class... T>
-concept some_fraction = (std::floating_point<T> || ...);
-
-template <class... T>
-known_predicate refuse_token_fraction() {
-  static_assert(never<T...>, "a count of tokens is a whole number: give an integer, e.g. `window(3)`. [E-EXPR-FLOAT]");
-  return known_predicate(true);
-}
-
-template <class E>
-known_predicate refuse_truth() {
-  static_assert(never<E>,
-                "!x, x && y, x || y: x is an index or an element of a table, which is a number and no condition. Compare it, e.g. `docs[q] == 0` for `!docs[q]`. [E-MASK-OPERAND]");
-  return known_predicate(true);
-}
-template <class E>
-concept number_like = index_expr<E> || std::is_arithmetic_v<E>;
-template <class L, class R>
-concept index_and_number = (index_expr<L> && number_like<R>) || (number_like<L> && index_expr<R>);
-}  // namespace detail
-
-// The operators of scores (expr/score.hpp) are more constrained, and so nearer where they are included.
-template <class L, class R> requires detail::index_and_float<L, R>
-auto operator+(L, R) { return detail::refuse_fraction<L, R>(); }
-template <class L, class R> requires detail::index_and_float<L, R>
-auto operator-(L, R) { return detail::refuse_fraction<L, R>(); }
-template <class L, class R> requires detail::index_and_float<L, R>
-auto operator*(L, R) { return detail::refuse_fraction<L, R>(); }
-template <class L, class R> requires detail::index_and_float<L, R>
-auto operator/(L, R) { return detail::refuse_fraction<L, R>(); }
-template <class L, class R> requires detail::index_and_float<L, R>
-auto operator<<(L, R) { return detail::refuse_fraction<L, R>(); }
-template <class L, class R> requires detail::index_and_float<L, R>
-auto operator>>(L, R) { return detail::refuse_fraction<L, R>(); }
-template <class L, class R> requires detail::index_and_float<L, R>
-auto min(L, R) { return detail::refuse_fraction<L, R>(); }
-template <class L, class R> requires detail::index_and_float<L, R>
-auto max(L, R) { return detail::refuse_fraction<L, R>(); }
-
-template <index_expr E> auto operator!(const E&) { return detail::refuse_truth<E>(); }
-template <class L, class R> requires detail::index_and_number<L, R>
-auto operator&&(const L&, const R&) { return detail::refuse_truth<L>(); }
-template <class L, class R> requires detail::index_and_number<L, R>
-auto operator||(const L&, const R&) { return detail::refuse_truth<L>(); }
-
-template <detail::number_like L, predicate_expr R> R operator+(const L&, R mask) { return detail::refuse_sum<L>(), mask; }
-template <detail::number_like L, predicate_expr R> R operator-(const L&, R mask) { return detail::refuse_sum<L>(), mask; }
-template <detail::number_like L, predicate_expr R> R operator*(const L&, R mask) { return detail::refuse_sum<L>(), mask; }
-
-namespace detail {
-// Objects, pointers and truth values that stand where an index should: tensors and values of a graph whose names hide a symbol,
-// tables without an index, lists.
-template <class T>
-concept foreign_operand = (std::is_class_v<T> || std::is_pointer_v<T> || std::is_null_pointer_v<T> || std::same_as<T, bool>) && !std::derived_from<T, index_tag> && !std::derived_from<T, predicate_tag> &&
-                          !std::derived_from<T, score_tag> && !std::derived_from<T, score_condition_tag>;
-template <class L, class R>
-concept index_and_foreign = (index_expr<L> && foreign_operand<R>) || (foreign_operand<L> && index_expr<R>);
-
-template <class L, class R>
-constexpr void refuse_foreign() {
-  if constexpr (std::derived_from<L, table_tag> || std::derived_from<R, table_tag>)
-    static_assert(never<L, R>, "index and table: a table is no number, but its elements are. Look one up, e.g. `docs[q] == docs[kv]`. [E-MASK-OPERAND]");
-  else
-    static_assert(never<L, R>,
-                  "index and x: x is neither an index nor a whole number. If it is a tensor or a value of the graph, its name may hide a symbol: rename it, or write "
-                  "symbols::q. If it is a list, make it a table and look an element up, e.g. `table(ids)[kv]`. [E-MASK-OPERAND]");
-}
-template <class L, class R>
-known_predicate foreign_comparison() {
-  refuse_foreign<L, R>();
-  return known_predicate(true);
-}
-template <class L, class R>
-fixed_number foreign_number() {
-  refuse_foreign<L, R>();
-  return fixed_number(0);
-}
-
-template <class L, class R>
-constexpr void refuse_bits() {
-  static_assert(never<L, R>,
-                "index & x, index | x, index ^ x, ~index: there are no bit operations on indices. Use / and % with powers of two, e.g. `q % 16` for `q & 15`. [E-MASK-OPERATOR]");
-}
-}  // namespace detail
-
-template <class L, class R> requires detail::index_and_foreign<L, R>
-auto operator<(const L&, const R&) { return detail::foreign_comparison<L, R>(); }
-template <class L, class R> requires detail::index_and_foreign<L, R>
-auto operator>(const L&, const R&) { return detail::foreign_comparison<L, R>(); }
-template <class L, class R> requires detail::index_and_foreign<L, R>
-auto operator<=(const L&, const R&) { return detail::foreign_comparison<L, R>(); }
-template <class L, class R> requires detail::index_and_foreign<L, R>
-auto operator>=(const L&, const R&) { return detail::foreign_comparison<L, R>(); }
-template <class L, class R> requires detail::index_and_foreign<L, R>
-auto operator==(const L&, const R&) { return detail::foreign_comparison<L, R>(); }
-template <class L, class R> requires detail::index_and_foreign<L, R>
-auto operator!=(const L&, const R&) { return detail::foreign_comparison<L, R>(); }
-template <class L, class R> requires detail::index_and_foreign<L, R>
-auto operator+(const L&, const R&) { return detail::foreign_number<L, R>(); }
-template <class L, class R> requires detail::index_and_foreign<L, R>
-auto operator-(const L&, const R&) { return detail::foreign_number<L, R>(); }
-template <class L, class R> requires detail::index_and_foreign<L, R>
-auto operator*(const L&, const R&) { return detail::foreign_number<L, R>(); }
-
-template <index_expr L, class R> L operator&(L left, const R&) { return detail::refuse_bits<L, R>(), left; }
-template <index_expr L, class R> L operator|(L left, const R&) { return detail::refuse_bits<L, R>(), left; }
-template <std::integral L, index_expr R> R operator&(L, R right) { return detail::refuse_bits<L, R>(), right; }
-template <std::integral L, index_expr R> R operator|(L, R right) { return detail::refuse_bits<L, R>(), right; }
-template <index_expr L, class R> L operator^(L left, const R&) { return detail::refuse_bits<L, R>(), left; }
-template <std::integral L, index_expr R> R operator^(L, R right) { return detail::refuse_bits<L, R>(), right; }
-template <index_expr E> E operator~(E inner) { return detail::refuse_bits<E, E>(), inner; }
-
-namespace detail {
-// Conditions of `select` that are the same for all pairs, or no condition at all.
-template <class C>
-concept stray_condition = std::is_arithmetic_v<C> || std::derived_from<C, index_tag> || std::derived_from<C, table_tag>;
-}  // namespace detail
-
-template <detail::stray_condition C, class L, class R>
-auto select(const C&, L then, const R&) {
-  static_assert(detail::never<C>,
-                "select(condition, x, y): the condition is no comparison over b, h, q and kv. Compare an index or an element of a table with something, e.g. `ok[kv] != 0`; if it is a "
-                "bool of C++, check that a local variable does not hide samite::symbols::q, or choose with `if`. [E-MASK-OPERAND]");
-  return then;
-}
-
 }  // namespace samite
+
+#include <samite/expr/index_mistakes.hpp>

@@ -183,7 +183,7 @@ constexpr void refuse_chain() {
   static_assert(!std::same_as<T, bool>, "mask == true, mask < false and their like: a mask is no truth value. Write `mask`, or `!mask` where it is to be false. [E-MASK-OPERAND]");
   static_assert(never<T> || std::same_as<T, bool>,
                 "a < b < c: the left side is a predicate or condition already, so that the second comparison has no meaning here. "
-                "Write `a < b && b < c`, e.g. `0 <= kv && kv < 8`. [E-MASK-CHAIN]");
+                "Write `a < b && b < c`, e.g. `0 <= kv && kv < 8`; for `mask == 1` write `mask`, for `mask == 0` write `!mask`, and masks have no order: `!a && b`. [E-MASK-CHAIN]");
 }
 }  // namespace detail
 
@@ -201,11 +201,18 @@ constexpr void refuse_sum() {
                 "mask + x, mask * x and their like: a mask is a condition and no number. Predicates combine with &&, || and !; a number where the mask keeps is "
                 "select(mask, 1, 0). [E-MASK-OPERATOR]");
 }
+template <class T>
+constexpr void refuse_change_of_mask() {
+  static_assert(never<T>, "mask &= x, mask |= x: a mask is a condition, not bits. Write `m = m && x` or `m = m || x`, for an any_mask m. [E-MASK-OPERATOR]");
+}
 }  // namespace detail
 
 template <predicate_expr L, class R> constexpr L operator+(L left, const R&) { return detail::refuse_sum<R>(), left; }
 template <predicate_expr L, class R> constexpr L operator-(L left, const R&) { return detail::refuse_sum<R>(), left; }
 template <predicate_expr L, class R> constexpr L operator*(L left, const R&) { return detail::refuse_sum<R>(), left; }
+template <predicate_expr E> constexpr E operator-(E inner) { return detail::refuse_sum<E>(), inner; }
+template <predicate_expr L, class R> constexpr const L& operator&=(const L& left, const R&) { return detail::refuse_change_of_mask<R>(), left; }
+template <predicate_expr L, class R> constexpr const L& operator|=(const L& left, const R&) { return detail::refuse_change_of_mask<R>(), left; }
 template <predicate_expr L, class R>
 constexpr L operator^(L left, const R&) {
   static_assert(detail::never<R>,

@@ -70,6 +70,18 @@ struct score_binary : Tag {
 template <class C>
 concept score_condition = std::derived_from<C, score_condition_tag>;
 
+// A predicate over b, h, q and kv beside a condition on scores.
+template <predicate_expr E>
+struct condition_of_mask : score_condition_tag {
+  E mask;
+  explicit condition_of_mask(E m) : mask(std::move(m)) {}
+  node_id lower(score_builder& to) const { return mask.lower(to.p); }
+};
+template <score_condition C> C as_condition(C c) { return c; }
+template <predicate_expr E> condition_of_mask<E> as_condition(E e) { return condition_of_mask<E>(std::move(e)); }
+template <class L, class R>
+concept condition_pair = (score_condition<L> && (score_condition<R> || predicate_expr<R>)) || (predicate_expr<L> && score_condition<R>);
+
 template <op Code, score_condition A, score_condition B>
 struct condition_binary : score_condition_tag {
   A a;
@@ -80,6 +92,13 @@ struct condition_binary : score_condition_tag {
     return build(to.p, Code, x, y);
   }
 };
+
+template <op Code, class A, class B>
+auto condition_call(A a, B b) {
+  auto x = as_condition(std::move(a));
+  auto y = as_condition(std::move(b));
+  return condition_binary<Code, decltype(x), decltype(y)>(std::move(x), std::move(y));
+}
 
 template <score_condition A>
 struct condition_not : score_condition_tag {
@@ -224,6 +243,7 @@ auto operator/(L l, R r) { return detail::score_call<op::div>(std::move(l), std:
 template <class L, class R> requires detail::with_fraction<L, R>
 auto operator/(L l, R r) { return detail::score_call<op::div>(std::move(l), std::move(r)); }
 template <score_expr E> auto operator-(E e) { return detail::score_call<op::neg>(std::move(e)); }
+template <score_expr E> E operator+(E e) { return e; }
 
 template <score_expr E> auto exp(E e) { return detail::score_call<op::exp>(std::move(e)); }
 template <score_expr E> auto log(E e) { return detail::score_call<op::log>(std::move(e)); }
@@ -264,12 +284,12 @@ auto operator==(L l, R r) { return detail::score_compare<op::equal>(std::move(l)
 template <class L, class R> requires detail::with_score<L, R>
 auto operator!=(L l, R r) { return !detail::score_compare<op::equal>(std::move(l), std::move(r)); }
 
-// Conditions combine among themselves; both sides are always evaluated.
+// Conditions combine among themselves and with masks; both sides are always evaluated. The result is for `select`, and no mask.
 template <detail::score_condition C> auto operator!(C c) { return detail::condition_not<C>(std::move(c)); }
-template <detail::score_condition L, detail::score_condition R>
-auto operator&&(L l, R r) { return detail::condition_binary<op::logical_and, L, R>(std::move(l), std::move(r)); }
-template <detail::score_condition L, detail::score_condition R>
-auto operator||(L l, R r) { return detail::condition_binary<op::logical_or, L, R>(std::move(l), std::move(r)); }
+template <class L, class R> requires detail::condition_pair<L, R>
+auto operator&&(L l, R r) { return detail::condition_call<op::logical_and>(std::move(l), std::move(r)); }
+template <class L, class R> requires detail::condition_pair<L, R>
+auto operator||(L l, R r) { return detail::condition_call<op::logical_or>(std::move(l), std::move(r)); }
 
 /// `then` where the condition holds, else `otherwise`; both are evaluated. A derivative that is infinite or NaN where the other side is taken does not reach
 /// the gradient, as in select(q == kv, 0.0, score / (q - kv)).
@@ -285,21 +305,18 @@ auto select(C condition, L then, R otherwise) {
 
 namespace detail {
 template <class T>
-concept score_or_condition = score_expr<T> || score_condition<T>;
-
-template <class T>
 constexpr void refuse_score_in_mask() {
-  if constexpr (score_condition<T>)
-    static_assert(never<T>, "mask && (score < x): a mask decides by b, h, q and kv alone. Use select(score < x, ..., ...) inside the score function. [E-EXPR-SCORE]");
-  else
-    static_assert(never<T>, "mask && score: a score is a number, not a condition. Pass both to attention: {.mask = ..., .score = ...}. [E-EXPR-SCORE]");
+  static_assert(never<T>, "mask && score: a score is a number, not a condition. Pass both to attention: {.mask = ..., .score = ...}. [E-EXPR-SCORE]");
 }
 }  // namespace detail
 
-template <predicate_expr L, detail::score_or_condition R> L operator&&(L mask, const R&) { return detail::refuse_score_in_mask<R>(), mask; }
-template <detail::score_or_condition L, predicate_expr R> R operator&&(const L&, R mask) { return detail::refuse_score_in_mask<L>(), mask; }
-template <predicate_expr L, detail::score_or_condition R> L operator||(L mask, const R&) { return detail::refuse_score_in_mask<R>(), mask; }
-template <detail::score_or_condition L, predicate_expr R> R operator||(const L&, R mask) { return detail::refuse_score_in_mask<L>(), mask; }
+template <predicate_expr L, score_expr R> L operator&&(L mask, const R&) { return detail::refuse_score_in_mask<R>(), mask; }
+template <score_expr L, predicate_expr R> R operator&&(const L&, R mask) { return detail::refuse_score_in_mask<L>(), mask; }
+template <predicate_expr L, score_expr R> L operator||(L mask, const R&) { return detail::refuse_score_in_mask<R>(), mask; }
+template <score_expr L, predicate_expr R> R operator||(const L&, R mask) { return detail::refuse_score_in_mask<L>(), mask; }
+
+/// Base of any_score (score/any_score.hpp), which is no operand.
+struct finished_score_tag {};
 
 namespace detail {
 // What stands beside a score and is no number: masks, tables without an index, tensors and values of a graph.
@@ -312,8 +329,19 @@ template <class L, class R>
 concept score_and_thing = score_and_foreign<L, R> && !predicate_expr<L> && !predicate_expr<R>;
 
 template <class L, class R>
+constexpr void refuse_finished_score() {
+  static_assert(never<L, R>,
+                "any_score + x, alibi(8) + softcap(30.0): any_score, as alibi(heads), relative_bias and t5_bias return it, is a finished score function, and adding two would count the score "
+                "twice. Write one expression in which the score occurs once, e.g. `softcap(30.0) - table(slopes)[h] * abs(q - kv)`. [E-EXPR-SCORE]");
+}
+
+template <class L, class R>
 score_number refuse_in_score() {
-  if constexpr (predicate_expr<L> || predicate_expr<R>)
+  if constexpr (std::derived_from<L, finished_score_tag> || std::derived_from<R, finished_score_tag>)
+    refuse_finished_score<L, R>();
+  else if constexpr (std::same_as<L, bool> || std::same_as<R, bool>)
+    static_assert(never<L, R>, "score * bool: a score is a number and no truth value. Write 1.0 or 0.0, or choose with `if`; by pairs choose with select(mask, x, y). [E-EXPR-SCORE]");
+  else if constexpr (predicate_expr<L> || predicate_expr<R>)
     static_assert(never<L, R>, "score + mask: a mask is a condition and no number. Pass it as attention's `.mask`; a number where it keeps is select(mask, 1, 0). [E-EXPR-SCORE]");
   else if constexpr (std::derived_from<L, table_tag> || std::derived_from<R, table_tag>)
     static_assert(never<L, R>, "score + table: a table is no number, but its elements are. Look one up, e.g. `score + bias[h]`. [E-EXPR-SCORE]");
@@ -379,6 +407,11 @@ auto pow(const B&, const E&) {
   return detail::score_number(0);
 }
 template <score_expr L, class R>
+L operator^(L left, const R&) {
+  static_assert(detail::never<R>, "score ^ x: there is no power of scores, and no bits. Multiply, e.g. `score * score`, or write exp(x * log(y)) for a y above 0. [E-EXPR-SCORE]");
+  return left;
+}
+template <score_expr L, class R>
 L operator%(L left, const R&) {
   static_assert(detail::never<R>, "score % x: a remainder is for indices, e.g. `q % 16`, and a score is a real number. [E-EXPR-SCORE]");
   return left;
@@ -387,6 +420,13 @@ L operator%(L left, const R&) {
 template <score_expr E> auto operator!(const E&) { return detail::refuse_number_as_condition<E>(); }
 template <score_expr L, detail::score_or_arithmetic R> auto operator&&(const L&, const R&) { return detail::refuse_number_as_condition<L>(); }
 template <score_expr L, detail::score_or_arithmetic R> auto operator||(const L&, const R&) { return detail::refuse_number_as_condition<L>(); }
+template <predicate_expr C, class L, class R>
+  requires(std::is_arithmetic_v<L> && std::is_arithmetic_v<R> && (std::floating_point<L> || std::floating_point<R>))
+auto select(const C&, const L&, const R&) {
+  static_assert(detail::never<C>, "select(mask, 1.0, 0.0): the score does not occur, and b, h, q and kv are whole numbers. Write whole numbers, `select(mask, 1, 0)`, or let a side be the score's, e.g. "
+                                  "`select(mask, score, 0.0)`. [E-EXPR-FLOAT]");
+  return detail::score_number(0);
+}
 template <score_expr C, class L, class R> auto select(const C&, const L&, const R&) { return detail::refuse_number_as_condition<C>(); }
 
 template <detail::score_condition L, class R> L operator<(L left, const R&) { return detail::refuse_chain<R>(), left; }

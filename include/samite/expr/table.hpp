@@ -16,6 +16,12 @@ struct no_index {};
 template <class E>
 concept lookup_index = index_expr<E> || std::same_as<E, no_index>;
 
+template <class... E>
+fixed_number refuse_rank() {
+  static_assert(never<E...>, "t(a, b, c, d): a table has one to three dimensions, and a tensor that scores read up to four axes. Put two into one, e.g. `t(a * fixed(n) + b, c, d)`. [E-MASK-TABLE-RANK]");
+  return fixed_number(0);
+}
+
 template <index_expr A, lookup_index B = no_index, lookup_index C = no_index>
 struct table_lookup : index_tag {
   std::shared_ptr<const index_table> source;
@@ -41,6 +47,19 @@ struct table_lookup : index_tag {
     if constexpr (index_expr<B>) return table_lookup<A, B, decltype(index)>(source, first, second, std::move(index));
     else return table_lookup<A, decltype(index)>(source, first, std::move(index), {});
   }
+  /// Sentences for t[a][b][c][d] and `t[i] = x`.
+  template <index_operand E>
+    requires index_expr<C>
+  table_lookup operator[](E) const {
+    return refuse_rank<E>(), *this;
+  }
+  table_lookup(const table_lookup&) = default;
+  table_lookup& operator=(const table_lookup&) = default;
+  template <class T>
+  const table_lookup& operator=(const T&) const {
+    static_assert(never<T>, "t[i] = x: a lookup reads an element and does not store one. Replace the contents with t.update(values), or compare with ==. [E-MASK-OPERAND]");
+    return *this;
+  }
 };
 
 inline no_index as_lookup_index(no_index none) { return none; }
@@ -58,12 +77,6 @@ fixed_number refuse_index() {
     static_assert(never<E...>, "t[x]: x is neither an index nor a whole number. Give what b, h, q, kv and numbers make, e.g. `t[kv / 16]`; a mask as 0 or 1 is select(mask, 1, 0). [E-MASK-OPERAND]");
   return fixed_number(0);
 }
-template <class... E>
-fixed_number refuse_rank() {
-  static_assert(never<E...>, "t(a, b, c, d): a table has one to three dimensions, and a tensor that scores read up to four axes. Put two into one, e.g. `t(a * fixed(n) + b, c, d)`. [E-MASK-TABLE-RANK]");
-  return fixed_number(0);
-}
-
 template <class A, class B, class C>
 auto make_lookup(std::shared_ptr<const index_table> source, A a, B b, C c) {
   return table_lookup<A, B, C>(std::move(source), std::move(a), std::move(b), std::move(c));
@@ -78,6 +91,9 @@ auto make_lookup(std::shared_ptr<const index_table> source, A a, B b, C c) {
 class table_ref : public table_tag {
  public:
   explicit table_ref(std::shared_ptr<index_table> shared) : shared_(std::move(shared)) {}
+  // A moved-from table stays as it is: moving copies.
+  table_ref(const table_ref&) = default;
+  table_ref& operator=(const table_ref&) = default;
   /// A sentence for `document(ids)` with a list where a table belongs.
   template <class T>
     requires requires(const T& list) { list.begin(), list.end(); }
@@ -87,6 +103,17 @@ class table_ref : public table_tag {
   template <std::integral T>
   table_ref(std::initializer_list<T>) {
     refuse_list<T>();
+  }
+  template <std::integral T>
+  table_ref(std::initializer_list<std::initializer_list<T>>) {
+    refuse_list<T>();
+  }
+  /// A sentence for `document(tensor)`, `document(value)` and `jagged(3, 4)`.
+  template <class T>
+    requires(std::is_arithmetic_v<T> || (!std::derived_from<T, table_ref> && requires(const T& tensor) { tensor.rank(), tensor.dims(); }))
+  table_ref(const T&) {
+    static_assert(detail::never<T>, "a table was expected, but this is a number, a tensor or a value of the graph. Masks read tables of integers that lie on the host: copy them, e.g. "
+                                    "`document(table(std::vector<int>{0, 0, 1}))`, and `update` them from run to run. [E-MASK-OPERAND]");
   }
 
   /// Element at one index, or the first index of several: t[b][q].
@@ -125,6 +152,20 @@ class table_ref : public table_tag {
     replace(detail::list_of(values), std::move(dims));
   }
   void update(std::initializer_list<index_t> values, std::vector<index_t> dims = {});
+  template <std::integral T, std::size_t N>
+  void update(const std::array<T, N>& values, std::vector<index_t> dims = {}) {
+    update(std::span<const T>(values), std::move(dims));
+  }
+  template <std::integral T, std::size_t N>
+  void update(const T (&values)[N], std::vector<index_t> dims = {}) {
+    update(std::span<const T>(values), std::move(dims));
+  }
+  void update(const std::vector<bool>& values, std::vector<index_t> dims = {});
+  template <class T>
+    requires(requires(const T& list) { list.begin(), list.end(); } || requires(const T& tensor) { tensor.elements(), tensor.bytes(); })
+  void update(const T&, const std::vector<index_t>& = {}) {
+    static_assert(detail::never<T>, "table.update(x): x is no list of integers in one piece of memory. Give a std::vector of them, or std::span(pointer, count). [E-MASK-OPERAND]");
+  }
   /// Makes room for updates with more values than now; call it before the first run. errors: E-MASK-TABLE-CAPACITY (below 0, above 2^40)
   void reserve(index_t elements) { shared_->reserve(elements); }
 
@@ -183,10 +224,42 @@ template <std::integral T, std::size_t N>
 table_ref table(const std::array<T, N>& values, std::vector<index_t> dims = {}, const std::vector<index_t>& strides = {}) {
   return table(std::span<const T>(values), std::move(dims), strides);
 }
-inline table_ref table(const std::vector<bool>& values, std::vector<index_t> dims = {}, const std::vector<index_t>& strides = {}) {
-  const std::vector<std::uint8_t> numbers(values.begin(), values.end());
-  return table(std::span<const std::uint8_t>(numbers), std::move(dims), strides);
+table_ref table(const std::vector<bool>& values, std::vector<index_t> dims = {}, const std::vector<index_t>& strides = {});
+template <std::integral T, std::size_t N>
+table_ref table(const T (&values)[N], std::vector<index_t> dims = {}, const std::vector<index_t>& strides = {}) {
+  static_assert(!std::same_as<T, char>, "table(text): a table holds integers, not characters. [E-MASK-OPERAND]");
+  return table(std::span<const T>(values), std::move(dims), strides);
 }
+
+namespace detail {
+/// The numbers of rows that are equally long. Raises E-MASK-TABLE-SHAPE for others.
+class row_list {
+ public:
+  void add(integer_list row);
+  table_ref made() const;
+
+ private:
+  std::vector<index_t> numbers_;
+  index_t rows_ = 0, length_ = 0;
+};
+template <class Rows>
+table_ref table_of_rows(const Rows& rows) {
+  row_list list;
+  for (const auto& row : rows) list.add(list_of(std::span(std::data(row), std::size(row))));
+  return list.made();
+}
+}  // namespace detail
+
+/// A table of two dimensions from its rows: table({{1, 2}, {3, 4}}), `int ids[2][3]`, a vector of vectors.
+///
+/// errors  E-MASK-TABLE-SHAPE (rows of different lengths), E-MASK-TABLE-VALUE
+template <std::integral T>
+table_ref table(std::initializer_list<std::initializer_list<T>> rows) { return detail::table_of_rows(rows); }
+template <std::integral T>
+table_ref table(const std::vector<std::vector<T>>& rows) { return detail::table_of_rows(rows); }
+template <std::integral T, std::size_t N, std::size_t M>
+table_ref table(const T (&rows)[N][M]) { return detail::table_of_rows(rows); }
+
 /// A sentence for tables of reals, and for tensors.
 template <class T>
   requires(requires(const T& list) { list.begin(), list.end(); } || requires(const T& tensor) { tensor.elements(), tensor.bytes(); })
@@ -195,11 +268,46 @@ table_ref table(const T&, const std::vector<index_t>& = {}, const std::vector<in
                                   "as reals is a tensor of the graph. [E-MASK-OPERAND]");
   return table(std::span<const int>());
 }
-template <std::integral T>
-table_ref table(const T*, const std::vector<index_t>& = {}) {
+template <class T>
+  requires std::is_pointer_v<T>
+table_ref table(const T&, const std::vector<index_t>& = {}) {
   static_assert(detail::never<T>, "table(pointer): how many numbers there are is not known. Give their count: table(std::span(pointer, count), {rows, columns}). [E-MASK-TABLE-SHAPE]");
-  return table(std::span<const T>());
+  return table(std::span<const int>());
 }
+namespace detail {
+template <class T>
+table_ref refuse_dimensions() {
+  static_assert(never<T>, "table(x, 2, 2): dimensions go in braces, e.g. table(ids, {2, 2}); a pointer and a count are table(std::span(pointer, count)). [E-MASK-TABLE-SHAPE]");
+  return table(std::span<const int>());
+}
+}  // namespace detail
+template <class T, std::integral D, std::integral... More>
+table_ref table(const T&, D, More...) { return detail::refuse_dimensions<D>(); }
+template <std::integral D, std::integral... More>
+table_ref table(std::initializer_list<index_t>, D, More...) { return detail::refuse_dimensions<D>(); }
+
+namespace detail {
+template <class L, class R>
+concept table_and_number = (std::derived_from<L, table_tag> && (std::is_arithmetic_v<R> || std::derived_from<R, table_tag>)) || (std::is_arithmetic_v<L> && std::derived_from<R, table_tag>);
+template <class L, class R>
+known_predicate table_comparison() {
+  static_assert(never<L, R>, "table == x: a table is no number, but its elements are. Look one up, e.g. `docs[kv] == 1`. [E-MASK-OPERAND]");
+  return known_predicate(true);
+}
+}  // namespace detail
+
+template <class L, class R> requires detail::table_and_number<L, R>
+auto operator==(const L&, const R&) { return detail::table_comparison<L, R>(); }
+template <class L, class R> requires detail::table_and_number<L, R>
+auto operator!=(const L&, const R&) { return detail::table_comparison<L, R>(); }
+template <class L, class R> requires detail::table_and_number<L, R>
+auto operator<(const L&, const R&) { return detail::table_comparison<L, R>(); }
+template <class L, class R> requires detail::table_and_number<L, R>
+auto operator>(const L&, const R&) { return detail::table_comparison<L, R>(); }
+template <class L, class R> requires detail::table_and_number<L, R>
+auto operator<=(const L&, const R&) { return detail::table_comparison<L, R>(); }
+template <class L, class R> requires detail::table_and_number<L, R>
+auto operator>=(const L&, const R&) { return detail::table_comparison<L, R>(); }
 
 }  // namespace samite
 

@@ -386,7 +386,7 @@ SAMITE_IMPL void box_judge::check(const index_box& box) {
         raise("E-MASK-TABLE-RANGE", "mask: index ", i, " of a table of rank ", rank, " and dimensions ", dims, " can be from ", index.low,
               " to ", index.high, " over b ", box.b.low, "..", box.b.high, ", h ", box.h.low, "..", box.h.high, ", q ", box.q.low, "..",
               box.q.high, ", kv ", box.kv.low, "..", box.kv.high, ", but must be from 0 to ", length - 1,
-              "; give a table that covers the range, or clamp the index, e.g. t[clamp(i, 0, ", length - 1, ")]");
+              "; give a table that covers the range, or clamp the index, e.g. t[clamp(i, 0, ", length - 1, ")]", rank == 3 ? " (a dense_mask has all queries and keys of the run)" : "");
       }
     } else if (step.code == steps::value_code::sum) {
       // All terms at their largest: then no part of the sum saturates, in whatever order it is added up.

@@ -72,10 +72,11 @@ SAMITE_IMPL void check_divisor(const program& p, op code, node_id divisor) {
   const char* written = code == op::shift_left ? "x << " : code == op::shift_right ? "x >> " : code == op::mod ? "x % " : "x / ";
   if (!is_constant(p, divisor))
     raise("E-EXPR-DIVISOR", written, "n: the ", is_shift ? "shift" : code == op::mod ? "modulus" : "divisor",
-          " of an index must be a number known when the kernel is made, not a symbol, table or argument");
+          " of an index must be a number known when the kernel is made, not a symbol, table or argument; write a plain number, e.g. ",
+          is_shift ? "q << 4" : code == op::mod ? "q % 16" : "q / 16", ", and make another mask for another one");
   const index_t value = p[divisor].imm;
   if (is_shift ? (value < 0 || value > 62) : value <= 0)
-    raise("E-EXPR-DIVISOR", written, value, ": ", is_shift ? "a shift is from 0 to 62" : "a divisor or modulus of an index must be positive");
+    raise("E-EXPR-DIVISOR", written, value, ": ", is_shift ? "a shift is from 0 to 62; shift the other way for a negative one" : "a divisor or modulus of an index must be positive; take it positive and negate the result, or leave out a division by 0");
 }
 
 /// Whether the op on these indices gives what 64 bits don't hold; such an op stays unfolded, and is refused where a mask is bound (E-MASK-OVERFLOW).

@@ -181,9 +181,11 @@ SAMITE_IMPL std::shared_ptr<const table_contents> index_table::make(const detail
     for (index_t j = 0; j < extent[1]; ++j)
       for (index_t k = 0; k < extent[2]; ++k) {
         const __int128 value = values.read(values.data, std::size_t(i * step[0] + j * step[1] + k * step[2]));
-        if (value < std::numeric_limits<std::int32_t>::min() || value > std::numeric_limits<std::int32_t>::max())
-          raise("E-MASK-TABLE-VALUE", "table: the value ", value < 0 ? concat_text(index_t(value)) : concat_text(std::uint64_t(value)), " at [", i, ",", j, ",", k,
-                "] does not fit 32 bits; renumber the ids, e.g. 0, 1, 2, ... in order of appearance");
+        if (value < std::numeric_limits<std::int32_t>::min() || value > std::numeric_limits<std::int32_t>::max()) {
+          const std::array<index_t, 3> at{i, j, k};
+          raise("E-MASK-TABLE-VALUE", "table: the value ", value < 0 ? concat_text(index_t(value)) : concat_text(std::uint64_t(value)), " at ", std::vector<index_t>(at.end() - std::ptrdiff_t(dims.size()), at.end()),
+                " does not fit 32 bits; renumber the ids, e.g. 0, 1, 2, ... in order of appearance");
+        }
         held.push_back(std::int32_t(value));
       }
   return std::make_shared<const table_contents>(std::move(held), extent, version);

@@ -13,13 +13,13 @@ constexpr void refuse_mask() {
   if constexpr (std::derived_from<E, score_condition_tag>)
     static_assert(never<E>,
                   "a mask was expected, but this compares real numbers: a mask decides by b, h, q, kv and integer tables alone. Compare whole numbers, e.g. `2 * q < 5 * kv` for "
-                  "`q / 2.5 < kv` (E-EXPR-FLOAT); what depends on the score is select(score > x, ..., ...) inside the score function. [E-EXPR-SCORE]");
+                  "`q / 2.5 < kv` (E-EXPR-FLOAT); what depends on the score is select(score > x, ..., ...) inside the score function, and a mask's tables are of integers on the host, table(std::vector), not tensors of the graph. [E-EXPR-SCORE]");
   else if constexpr (std::derived_from<E, score_tag>)
     static_assert(never<E>, "a mask was expected, but this is a score, which is a number and no condition. It goes to attention's `.score`. [E-EXPR-SCORE]");
   else if constexpr (std::is_arithmetic_v<E>)
     static_assert(never<E>,
                   "a mask was expected, but this is a number or a truth value of C++. If it is a comparison, a local variable hides a symbol: rename it, or write "
-                  "`symbols::kv <= symbols::q`. Every pair is full(), no pair none(). [E-MASK-OPERAND]");
+                  "`symbols::kv <= symbols::q`. Every pair is full(), no pair none(), and masks are called: `!causal()`. [E-MASK-OPERAND]");
   else if constexpr (std::derived_from<E, index_tag> || std::derived_from<E, table_tag>)
     static_assert(never<E>, "a mask was expected, but this is no condition over b, h, q and kv: compare it with something, e.g. `x != 0`. [E-MASK-OPERAND]");
   else if constexpr (!std::is_function_v<E>)
@@ -36,10 +36,9 @@ constexpr void refuse_mask() {
 class any_mask : public predicate_tag {
  public:
   any_mask();
+  // A moved-from mask stays as it is: moving copies.
   any_mask(const any_mask&);
-  any_mask(any_mask&&) noexcept;
   any_mask& operator=(const any_mask&);
-  any_mask& operator=(any_mask&&) noexcept;
   ~any_mask();
 
   /// Lowers the expression. errors: E-EXPR-DIVISOR, E-MASK-TABLE-RANK

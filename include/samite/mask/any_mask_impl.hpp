@@ -12,9 +12,7 @@ SAMITE_IMPL any_mask::any_mask() {
 }
 
 SAMITE_IMPL any_mask::any_mask(const any_mask&) = default;
-SAMITE_IMPL any_mask::any_mask(any_mask&&) noexcept = default;
 SAMITE_IMPL any_mask& any_mask::operator=(const any_mask&) = default;
-SAMITE_IMPL any_mask& any_mask::operator=(any_mask&&) noexcept = default;
 SAMITE_IMPL any_mask::~any_mask() = default;
 
 SAMITE_IMPL any_mask::any_mask(const samite::program& lowered, std::string label) : label_(std::move(label)) {

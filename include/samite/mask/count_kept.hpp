@@ -8,6 +8,9 @@ namespace samite {
 ///
 /// cost  a tile map, and tile_q * tile_k evaluations for each undecided tile of each map that differs
 index_t count_kept(const any_mask& mask, const tile_options& options);
+// Near misses: sizes without names.
+template <std::integral Q, std::integral K>
+index_t count_kept(const any_mask&, Q, K) { return detail::refuse_unnamed_sizes<Q, K>(), index_t(0); }
 
 }  // namespace samite
 

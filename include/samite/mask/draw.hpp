@@ -19,6 +19,9 @@ struct draw_options {
 /// returns  one character a pair: # kept, . hidden. A range that does not fit is shown by tiles: # all kept, . none, + a part of them
 /// errors   E-MASK-DRAW (a range that is empty, negative or past 2^40; a picture of more than 2^26 characters), E-MASK-TABLE-RANGE
 std::string draw(const any_mask& mask, index_t rows, index_t keys, const draw_options& options = {});
+// A near miss: counts with fractions.
+template <class R, class K> requires detail::some_fraction<R, K>
+std::string draw(const any_mask&, R, K, const draw_options& = {}) { return detail::refuse_token_fraction<R, K>(), std::string(); }
 
 }  // namespace samite
 

@@ -36,6 +36,20 @@ std::vector<index_t> document_ends(const std::vector<index_t>& ids);
 /// errors  E-MASK-TABLE-SHAPE if the values are not B * H * Q * K; E-MASK-TABLE-RANGE at the run if Q or K is larger
 /// cost    4 bytes a pair
 any_mask dense_mask(const std::vector<std::uint8_t>& keep, index_t B, index_t H, index_t Q, index_t K);
+/// The same from integers of another type or bools; what is not 0 is kept.
+template <std::integral T>
+any_mask dense_mask(const std::vector<T>& keep, index_t B, index_t H, index_t Q, index_t K) {
+  std::vector<std::uint8_t> bytes;
+  for (const auto x : keep) bytes.push_back(x != 0 ? 1 : 0);
+  return dense_mask(bytes, B, H, Q, K);
+}
+/// A sentence for tensors, arrays and lists of reals.
+template <class T>
+any_mask dense_mask(const T&, index_t, index_t, index_t, index_t) {
+  static_assert(detail::never<T>, "dense_mask(x, B, H, Q, K): x is no std::vector of integers or bools. A tensor's values are copied, e.g. "
+                                  "`std::vector<std::uint8_t>(t.data<std::uint8_t>(), t.data<std::uint8_t>() + t.elements())`. [E-MASK-OPERAND]");
+  return any_mask();
+}
 
 /// Batches of different lengths: query q of batch b exists below q_lengths[b], its keys below kv_lengths[b]. tables [B]
 inline auto jagged(table_ref q_lengths, table_ref kv_lengths) {

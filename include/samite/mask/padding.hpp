@@ -1,15 +1,17 @@
 // samite/mask/padding.hpp: masks by length, for batches of rows of different lengths.
 #pragma once
-#include <samite/expr/table.hpp>
+#include <samite/mask/causal.hpp>
 
 namespace samite {
 
 /// Keeps the first `tokens` keys: kv < tokens.
 ///
 /// tokens  a number, a `scalar`, or an index expression such as `lengths[b]`. A run-time argument
+/// errors  E-MASK-LENGTHS for a number below 0
 template <index_operand E>
 auto length(E tokens) {
   using namespace symbols;
+  detail::check_tokens_of("length", tokens);
   return kv < std::move(tokens);
 }
 /// Keeps the first lengths[b] keys of batch b. lengths [B]

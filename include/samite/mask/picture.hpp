@@ -21,9 +21,15 @@ struct picture_options {
 /// errors  E-MASK-DRAW (a range outside the matrix; more than 4096 tiles or pairs a side), E-MASK-TILE, E-MASK-TABLE-RANGE
 /// cost    one rectangle a run: a million tokens of a window are as cheap as their tile map
 std::string svg(const any_mask& mask, const tile_options& sizes, const picture_options& options = {});
+// Near misses: sizes without names.
+template <std::integral Q, std::integral K>
+std::string svg(const any_mask&, Q, K, const picture_options& = {}) { return detail::refuse_unnamed_sizes<Q, K>(), std::string(); }
 
 /// The same image as the bytes of a PNG file, at least one pixel a tile or pair.
 std::vector<std::uint8_t> png(const any_mask& mask, const tile_options& sizes, const picture_options& options = {});
+// Near misses: sizes without names.
+template <std::integral Q, std::integral K>
+std::vector<std::uint8_t> png(const any_mask&, Q, K, const picture_options& = {}) { return detail::refuse_unnamed_sizes<Q, K>(), std::vector<std::uint8_t>(); }
 
 }  // namespace samite
 

@@ -36,6 +36,9 @@ struct mask_report {
 /// errors    E-MASK-TILE (sizes, tiles or head_dim out of range), E-MASK-TABLE-RANGE, E-MASK-OVERFLOW
 /// cost      a tile map, and one evaluation for each pair of an undecided tile
 mask_report report(const any_mask& mask, const tile_options& sizes, index_t head_dim = 128);
+// Near misses: sizes without names.
+template <std::integral Q, std::integral K>
+mask_report report(const any_mask&, Q, K, index_t = 128) { return detail::refuse_unnamed_sizes<Q, K>(), mask_report(); }
 
 /// The report in lines for people.
 std::string to_text(const mask_report& report);

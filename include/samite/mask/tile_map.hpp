@@ -13,8 +13,24 @@
 
 namespace samite {
 
-/// Sizes of the score matrix and of its tiles.
+namespace detail {
+template <class... T>
+constexpr void refuse_unnamed_sizes() {
+  static_assert(never<T...>, "sizes without names, e.g. report(mask, {512, 512}): which are queries and keys? Name them: {.Q = 512, .K = 512}. [E-MASK-TILE]");
+}
+// Stands first in options whose order nobody remembers, so that what is given without a name meets it.
+struct sizes_by_name {
+  constexpr sizes_by_name() = default;
+  template <std::integral T>
+  constexpr sizes_by_name(T) {
+    refuse_unnamed_sizes<T>();
+  }
+};
+}  // namespace detail
+
+/// Sizes of the score matrix and of its tiles, given by name: {.Q = 512, .K = 512}.
 struct tile_options {
+  [[no_unique_address]] detail::sizes_by_name names = {};
   index_t B = 1, H = 1;        // batch and query heads
   index_t Q = 0, K = 0;        // query rows and key columns
   index_t tile_q = 128, tile_k = 128;
@@ -53,6 +69,8 @@ class tile_map {
  public:
   /// errors  E-MASK-TILE (sizes), E-MASK-TABLE-RANGE, E-MASK-OVERFLOW
   tile_map(const any_mask& mask, const tile_options& options);
+  template <std::integral Q, std::integral K>
+  tile_map(const any_mask&, Q, K) { detail::refuse_unnamed_sizes<Q, K>(); }
   /// A map in the tiles of `fine` if rows of tiles are read whole, which costs small tiles of keys little more than large ones; else in those of
   /// `coarse`.
   static tile_map as_fine_as(const any_mask& mask, const tile_options& fine, const tile_options& coarse);

@@ -52,7 +52,9 @@ auto minus(L mask, R hidden) {
 template <class Q, class K>
   requires(detail::stray_index<Q> || detail::stray_index<K>)
 any_mask with_indices(any_mask mask, const Q&, const K&) {
-  return detail::refuse_index<Q, K>(), mask;
+  static_assert(detail::never<Q, K>,
+                "with_indices(mask, query, key): query and key are index expressions over b, h, q and kv, e.g. `with_indices(mask, q / 2, kv)`, and no reals, tables or masks. [E-MASK-OPERAND]");
+  return mask;
 }
 template <class L, class R>
   requires(!predicate_expr<L> || !predicate_expr<R>)
@@ -83,6 +85,15 @@ template <class E>
 any_mask restricted(const E& mask, index_range, index_range) {
   return any_mask(mask);  // for its sentence
 }
+template <class E, class... T>
+  requires(sizeof...(T) < 2 && (std::same_as<T, index_range> && ...)) || (sizeof...(T) == 2 && (std::is_arithmetic_v<T> && ...))
+any_mask restricted(const E& mask, const T&...) {
+  static_assert(detail::never<E>, "restricted(mask, {4, 12}): two ranges were expected, of queries and of keys, e.g. `restricted(mask, {4, 12}, {0, 16})`. For one axis write `mask && kv >= 4 && kv < 12`. "
+                                  "[E-MASK-OPERAND]");
+  return any_mask(mask);
+}
+template <class E>
+any_mask restricted(const E& mask, index_range) { return restricted(mask); }
 template <predicate_expr E>
 auto restricted(E mask, index_range queries, index_range keys) {
   using namespace symbols;

@@ -63,7 +63,12 @@ inline auto neighborhood(index_t length, index_t width) {
   return kv >= start && kv < start + w;
 }
 
-// Near misses: counts with fractions.
+// Near misses: counts with fractions, tables.
+template <std::derived_from<table_tag> T>
+detail::known_predicate window(const T&) {
+  static_assert(detail::never<T>, "window(table): a table is no number, but its elements are. Look one up, e.g. `window(widths[h])`. [E-MASK-OPERAND]");
+  return detail::known_predicate(true);
+}
 template <class T> requires detail::some_fraction<T> auto window(T) { return detail::refuse_token_fraction<T>(); }
 template <class A, class B> requires detail::some_fraction<A, B> auto window(A, B) { return detail::refuse_token_fraction<A, B>(); }
 template <class A, class B> requires detail::some_fraction<A, B> auto sink_window(A, B) { return detail::refuse_token_fraction<A, B>(); }

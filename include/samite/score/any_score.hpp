@@ -10,9 +10,12 @@ namespace samite {
 ///
 /// A default-made one is the identity. Copies share the program.
 /// threads  free-threaded, like the arguments and tables it reads
-class any_score {
+class any_score : public finished_score_tag {
  public:
   any_score() = default;
+  // A moved-from score stays as it is: moving copies.
+  any_score(const any_score&) = default;
+  any_score& operator=(const any_score&) = default;
 
   template <score_expr E>
   any_score(const E& expression, std::string label = "score") : label_(std::move(label)) {
@@ -55,6 +58,19 @@ class any_score {
   std::vector<value> tensors_;
   std::string label_ = "score";
 };
+
+// Near misses: finished score functions as operands. Those beside score expressions are in expr/score.hpp.
+namespace detail {
+template <class L, class R>
+concept finished_operands = (std::derived_from<L, finished_score_tag> && !score_expr<R>) || (!score_expr<L> && std::derived_from<R, finished_score_tag>);
+}  // namespace detail
+
+template <class L, class R> requires detail::finished_operands<L, R>
+any_score operator+(const L&, const R&) { return detail::refuse_finished_score<L, R>(), any_score(); }
+template <class L, class R> requires detail::finished_operands<L, R>
+any_score operator-(const L&, const R&) { return detail::refuse_finished_score<L, R>(), any_score(); }
+template <class L, class R> requires detail::finished_operands<L, R>
+any_score operator*(const L&, const R&) { return detail::refuse_finished_score<L, R>(), any_score(); }
 
 }  // namespace samite
 
