@@ -50,8 +50,26 @@ template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline uint
   return found;
 }
 
-template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline void fill_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, int pack, const Mask& mask) {
-  bits[index(blockIdx.x) * (2 * Rows) + threadIdx.x] = bits_of_tile<Rows, Columns, ByKeys>(tiles[blockIdx.x], queries, keys, mask, pack);
+// What a warpgroup needs of a tile whose rows 64 g to 64 g + 63 are its own: byte g says whether there are kept pairs in these, and hidden ones.
+constexpr u32 needs_pairs = 1, needs_bits = 2;
+
+// Into *needs, from a thread's bits of the tile. All threads of the block.
+template <int Columns> __device__ inline void fill_needs(u32* needs, uint2 bits) {
+  constexpr u32 all = Columns == 128 ? ~0u : (1u << Columns / 4) - 1;
+  __shared__ u32 found;
+  if (threadIdx.x == 0) found = 0;
+  const u32 of_warp = __reduce_or_sync(~0u, ((bits.x | bits.y) != 0 ? needs_pairs : 0) | ((bits.x & bits.y) != all ? needs_bits : 0));
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) atomicOr(&found, of_warp << threadIdx.x / 128 * 8);
+  __syncthreads();
+  if (threadIdx.x == 0) *needs = found;
+}
+
+// needs: of each tile, or null.
+template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline void fill_bits(const undecided_tile* tiles, uint2* bits, u32* needs, index queries, index keys, int pack, const Mask& mask) {
+  const uint2 found = bits_of_tile<Rows, Columns, ByKeys>(tiles[blockIdx.x], queries, keys, mask, pack);
+  bits[index(blockIdx.x) * (2 * Rows) + threadIdx.x] = found;
+  if (needs != nullptr) fill_needs<Columns>(needs + blockIdx.x, found);
 }
 
 }  // namespace samite

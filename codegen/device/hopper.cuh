@@ -134,7 +134,9 @@ __device__ inline u64 operand(u32 tile, u32 lead) {
 }
 
 // c[64, 8 N'] (+)= a b for 16 steps of k. In `product`, a and b are descriptors and both are K-major; in `product_by_columns` b has the
-// steps of k as rows; so it has in `product_columns`, where a are registers.
+// steps of k as rows; so it has in `product_columns`, where a are registers. `product_columns_of` takes the first 8 or 2 steps of k that begin at b, as a group
+// that is begun and committed. It is one text, since the assembler lets accumulators in flight meet at the end of branches only where no instruction
+// copies them, and the compiler before it would.
 template <class T, int N> struct warpgroup_product;
 
 // Registers by number, and the accumulators that they are.
@@ -172,6 +174,29 @@ template <class T, int N> struct warpgroup_product;
         : SAMITE_SUMS_##COUNT                                                                                     \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                    \
   }
+#define SAMITE_STEP(T, N, COUNT, A, B, AT)                                                                        \
+  "add.s64 d, " B ", " #AT ";\n"                                                                                  \
+  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SAMITE_REGISTERS_##COUNT "}, {" A "}, d, 1, 1, 1, 1;\n"
+#define SAMITE_PRODUCT_COLUMNS_OF(T, N, COUNT, A0, A1, A2, A3, A4, A5, A6, A7, B, STEPS)                          \
+  static __device__ inline void product_columns_of(float (&c)[COUNT], const u32 (&a)[32], u64 b, int steps) {     \
+    asm volatile(                                                                                                 \
+        "{\n.reg .pred p;\n.reg .b64 d;\n"                                                                        \
+        "setp.gt.s32 p, " STEPS ", 2;\n@!p bra two_%=;\nwgmma.fence.sync.aligned;\n"                             \
+        SAMITE_STEP(T, N, COUNT, A0, B, 0) SAMITE_STEP(T, N, COUNT, A1, B, 128)                                   \
+        SAMITE_STEP(T, N, COUNT, A2, B, 256) SAMITE_STEP(T, N, COUNT, A3, B, 384)                                 \
+        SAMITE_STEP(T, N, COUNT, A4, B, 512) SAMITE_STEP(T, N, COUNT, A5, B, 640)                                 \
+        SAMITE_STEP(T, N, COUNT, A6, B, 768) SAMITE_STEP(T, N, COUNT, A7, B, 896)                                 \
+        "wgmma.commit_group.sync.aligned;\nbra.uni done_%=;\n"                                                    \
+        "two_%=:\nwgmma.fence.sync.aligned;\n"                                                                    \
+        SAMITE_STEP(T, N, COUNT, A0, B, 0) SAMITE_STEP(T, N, COUNT, A1, B, 128)                                   \
+        "wgmma.commit_group.sync.aligned;\ndone_%=:\n}"                                                           \
+        : SAMITE_SUMS_##COUNT                                                                                     \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7]), "r"(a[8]), "r"(a[9]), "r"(a[10]),      \
+          "r"(a[11]), "r"(a[12]), "r"(a[13]), "r"(a[14]), "r"(a[15]), "r"(a[16]), "r"(a[17]), "r"(a[18]), "r"(a[19]), "r"(a[20]),       \
+          "r"(a[21]), "r"(a[22]), "r"(a[23]), "r"(a[24]), "r"(a[25]), "r"(a[26]), "r"(a[27]), "r"(a[28]), "r"(a[29]), "r"(a[30]),       \
+          "r"(a[31]), "l"(b), "r"(steps)                                                                          \
+        : "memory");                                                                                              \
+  }
 #define SAMITE_PRODUCTS(T)                                                                                        \
   template <> struct warpgroup_product<T, 32> {                                                                   \
     SAMITE_PRODUCT(T, 32, 16, "%16", "%17", "%18")                                                                \
@@ -180,10 +205,14 @@ template <class T, int N> struct warpgroup_product;
     SAMITE_PRODUCT(T, 64, 32, "%32", "%33", "%34")                                                                \
     SAMITE_PRODUCT_BY_COLUMNS(T, 64, 32, "%32", "%33", "%34")                                                     \
     SAMITE_PRODUCT_COLUMNS(T, 64, 32, "%32, %33, %34, %35", "%36")                                                \
+    SAMITE_PRODUCT_COLUMNS_OF(T, 64, 32, "%32, %33, %34, %35", "%36, %37, %38, %39", "%40, %41, %42, %43", "%44, %45, %46, %47",         \
+                              "%48, %49, %50, %51", "%52, %53, %54, %55", "%56, %57, %58, %59", "%60, %61, %62, %63", "%64", "%65")      \
   };                                                                                                              \
   template <> struct warpgroup_product<T, 128> {                                                                  \
     SAMITE_PRODUCT(T, 128, 64, "%64", "%65", "%66")                                                               \
     SAMITE_PRODUCT_COLUMNS(T, 128, 64, "%64, %65, %66, %67", "%68")                                               \
+    SAMITE_PRODUCT_COLUMNS_OF(T, 128, 64, "%64, %65, %66, %67", "%68, %69, %70, %71", "%72, %73, %74, %75", "%76, %77, %78, %79",        \
+                              "%80, %81, %82, %83", "%84, %85, %86, %87", "%88, %89, %90, %91", "%92, %93, %94, %95", "%96", "%97")      \
   };                                                                                                              \
   template <> struct warpgroup_product<T, 192> {                                                                  \
     SAMITE_PRODUCT_COLUMNS(T, 192, 96, "%96, %97, %98, %99", "%100")                                              \

@@ -88,7 +88,7 @@ template <class Out> __device__ inline void finish_sums(const i64* words, Out* o
 
 struct no_score {
   index unused;
-  static constexpr bool identity = true, begins = false, fills_registers = false;
+  static constexpr bool identity = true, begins = false, bounded = false, fills_registers = false;
   static constexpr int held = 0;
 };
 

@@ -189,6 +189,12 @@ TEST_CASE("what all pairs of a row share stands outside of a score function's va
   const std::string text = score_tile_text(*capped.shared_program(), {}, true, true, "score_by_keys"), value = text.substr(text.find("float value("), text.find("float adjoint(") - text.find("float value("));
   CHECK(std::count(value.begin(), value.end(), ';') == 7);  // a product, the tanh, the return; backward a tanh of two steps, and its product and sum
   CHECK(text.find("keeps_score = true") != std::string::npos);
+  const auto is_bounded = [](const any_score& function, bool approximates) {
+    return score_tile_text(*function.shared_program(), {}, false, approximates, "score_by_queries").find("bounded = true") != std::string::npos;
+  };
+  CHECK(is_bounded(capped, true));
+  CHECK(!is_bounded(capped, false));
+  for (const any_score& function : {any_score(alibi(8)), any_score(softcap(30.0) + real(q - kv)), any_score(softcap(30.0) + 1.0), any_score(score * tanh(score))}) CHECK(!is_bounded(function, true));
   CHECK(serves_score_tile_gradients(*distance.shared_program()));
   CHECK(serves_score_tiles(*relative.shared_program()));
   CHECK(!serves_score_tile_gradients(*relative.shared_program()));

@@ -74,6 +74,51 @@ TEST_CASE("gpu attention: with several items a block results are right, and the 
   }
 }
 
+TEST_CASE("gpu attention: tiles of which a warpgroup needs the left half, the right one, both or none agree with the CPU, in any order") {
+  SKIP_IF(!cuda_available(), cuda_missing_reason());
+  const std::uint64_t seed = 2029;
+  CAPTURE(seed);
+  counted_random random(seed, 1);
+  constexpr index_t Q = 449, K = 1101, rows = (Q + 63) / 64, columns = (K + 63) / 64;
+  // Of 64 x 64 pairs: none, all, some, a few columns.
+  table_ref kinds = table(std::vector<index_t>(std::size_t(rows * columns), 0), {rows, columns});
+  const auto kind = kinds(q / 64, kv / 64);
+  const any_mask mask(kind == 1 || (kind == 2 && (q * 5 + kv * 3) % 7 < 4) || (kind == 3 && kv % 64 < 20), "blocks of half a tile");
+  for (int i = 0; i < 24; ++i) {
+    const index_t D = std::vector<index_t>{64, 128, 72, 192}[std::size_t(i % 4)], Dv = D == 192 ? 128 : D, group = i % 3 == 2 ? 2 : 1, likely = index_t(random.below(9));
+    std::vector<index_t> drawn;
+    for (index_t j = 0; j < rows * columns; ++j) drawn.push_back(index_t(random.below(9)) < likely ? 1 + index_t(random.below(3)) : 0);
+    kinds.update(drawn);
+    const sizes s{1, 2 * group, 2, Q, K, D, Dv};
+    CAPTURE(i);
+    const any_score functions[] = {{}, {}, any_score(softcap(2.0)), any_score(alibi(2 * group))};
+    const any_score& function = functions[i / 4 % 4];
+    const named_numbers expected = results(device::cpu(), bf16, s, mask, false, false, function), found = results(device::cuda(), bf16, s, mask, false, false, function);
+    check_equal(found, expected, bf16, s.K + s.D);
+    const named_numbers again = results(device::cuda(), bf16, s, mask, false, false, function);
+    CHECK(again.at("out") == found.at("out"));
+    CHECK(again.at("lse") == found.at("lse"));
+  }
+}
+
+TEST_CASE("gpu attention: capped scores agree with the CPU, where all are at the cap, where none comes near, and where the cap is too high for weights that no row's largest one divides") {
+  SKIP_IF(!cuda_available(), cuda_missing_reason());
+  const any_mask mask(kv <= q && q % 9 != 4, "causal with empty rows");
+  for (const double cap : {0.5, 30.0, 50.0, 80.0, 3000.0})
+    for (const index_t D : {64, 128}) {
+      CAPTURE(cap);
+      CAPTURE(D);
+      const sizes s{1, 4, 2, 500, 700, D, D};
+      for (const any_score& function : {any_score(softcap(cap)), any_score(cap * tanh(score * 9.0)), any_score(cap * tanh(score / cap - 9.0)), any_score(-cap * tanh(score / cap))}) {
+        INFO(function.label());
+        const named_numbers found = results(device::cuda(), bf16, s, mask, false, false, function), expected = results(device::cpu(), bf16, s, mask, false, false, function);
+        // tanh is right to 2^-11 there: nothing is said of weights where that is more than bf16 rounds.
+        if (cap < 100) CHECK(difference(found.at("out"), expected.at("out"), tolerance_of(bf16, 8)) == "");
+        CHECK(difference(found.at("lse"), expected.at("lse"), {1e-3 * cap + 1e-4, 1e-4}) == "");
+      }
+    }
+}
+
 TEST_CASE("gpu attention: gradients of random sizes, strides and masks agree with the CPU, deterministic, fused and portable") {
   SKIP_IF(!cuda_available(), cuda_missing_reason());
   const std::uint64_t seed = 2027;

@@ -231,8 +231,8 @@ SAMITE_IMPL kernel_text emit_attention_sm90_gradient(const attention_kernel_opti
 SAMITE_IMPL kernel_text emit_attention_bits(const program& mask, index_t rows, index_t columns, bool transposed) {
   std::string out = "// bit tiles of a mask:\n" + detail::pair_comment(mask);
   out += concat_text("//   keep = %", mask.roots[0], "\n#include \"attention_bits.cuh\"\n\nnamespace samite {\n\n", detail::mask_text(&mask));
-  out += concat_text("extern \"C\" __global__ void __launch_bounds__(", 2 * rows, ") attention_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, int pack,\n"
-                     "    const __grid_constant__ keep_mask mask) {\n  fill_bits<", rows, ", ", columns, transposed ? ", true>" : ", false>", "(tiles, bits, queries, keys, pack, mask);\n}\n\n");
+  out += concat_text("extern \"C\" __global__ void __launch_bounds__(", 2 * rows, ") attention_bits(const undecided_tile* tiles, uint2* bits, u32* needs, index queries, index keys, int pack,\n"
+                     "    const __grid_constant__ keep_mask mask) {\n  fill_bits<", rows, ", ", columns, transposed ? ", true>" : ", false>", "(tiles, bits, needs, queries, keys, pack, mask);\n}\n\n");
   return {"attention_bits", out + "}  // namespace samite\n"};
 }
 

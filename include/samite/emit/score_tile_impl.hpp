@@ -57,6 +57,7 @@ class score_tile_emitter {
     flag("keeps_score", keeps_score, "the adjoint needs the score");
     flag("reads", reads, "the value reads memory for each pair");
     flag("fills_registers", score_tiles_fill_registers(score_, approximates_), "of three warpgroups");
+    flag("bounded", bounded_, "the value is within 1 of 0");
     flag("begins", begins, "the value is the score and a number that does not depend on it");
     const auto part = [&](level at, const char* parameters) {
       const char* word = names_[int(at)];
@@ -277,7 +278,10 @@ class score_tile_emitter {
     if (!positive) return {value_kind::real, t.text, level::pair};
     const shared_text sign = define(level::head, value_kind::real, concat_text("::copysignf(1.0f, ", t.factor->text, ")"));
     const term odd = product(argument->second, {value_kind::real, sign.text, sign.at});
-    if (approximates_) return applied(odd, "approximate_tanh");
+    if (approximates_) {
+      bounded_ = true;
+      return applied(odd, "approximate_tanh");
+    }
     offset_ = factor;  // tanh = 1 - 2 r: the softmax multiplies -r
     factor = define(level::head, "float", concat_text("2.0f * ", offset_));
     return applied(product(odd, constant("(2.0f * log2_e)")), "negative_tanh_part");
@@ -406,7 +410,7 @@ class score_tile_emitter {
   bool by_keys_, approximates_;
   score_derivative derivative_;
   part parts_[5]{};
-  bool is_forward_ = true;
+  bool is_forward_ = true, bounded_ = false;
   std::string offset_ = "0.0f";
   const program* program_ = nullptr;
   std::map<node_id, term> terms_;

@@ -263,8 +263,26 @@ template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline uint
   return found;
 }
 
-template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline void fill_bits(const undecided_tile* tiles, uint2* bits, index queries, index keys, int pack, const Mask& mask) {
-  bits[index(blockIdx.x) * (2 * Rows) + threadIdx.x] = bits_of_tile<Rows, Columns, ByKeys>(tiles[blockIdx.x], queries, keys, mask, pack);
+// What a warpgroup needs of a tile whose rows 64 g to 64 g + 63 are its own: byte g says whether there are kept pairs in these, and hidden ones.
+constexpr u32 needs_pairs = 1, needs_bits = 2;
+
+// Into *needs, from a thread's bits of the tile. All threads of the block.
+template <int Columns> __device__ inline void fill_needs(u32* needs, uint2 bits) {
+  constexpr u32 all = Columns == 128 ? ~0u : (1u << Columns / 4) - 1;
+  __shared__ u32 found;
+  if (threadIdx.x == 0) found = 0;
+  const u32 of_warp = __reduce_or_sync(~0u, ((bits.x | bits.y) != 0 ? needs_pairs : 0) | ((bits.x & bits.y) != all ? needs_bits : 0));
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) atomicOr(&found, of_warp << threadIdx.x / 128 * 8);
+  __syncthreads();
+  if (threadIdx.x == 0) *needs = found;
+}
+
+// needs: of each tile, or null.
+template <int Rows, int Columns, bool ByKeys, class Mask> __device__ inline void fill_bits(const undecided_tile* tiles, uint2* bits, u32* needs, index queries, index keys, int pack, const Mask& mask) {
+  const uint2 found = bits_of_tile<Rows, Columns, ByKeys>(tiles[blockIdx.x], queries, keys, mask, pack);
+  bits[index(blockIdx.x) * (2 * Rows) + threadIdx.x] = found;
+  if (needs != nullptr) fill_needs<Columns>(needs + blockIdx.x, found);
 }
 
 }  // namespace samite
@@ -2034,30 +2052,14 @@ __device__ inline void attention_key_gradient_real(const attention_parameters& p
 // Which tiles are visited, and which of their pairs are kept, is data: lists of runs, and for undecided tiles one bit a pair in the order of the
 // accumulators ("bit tiles"), which attention_bits fills once for a mask. The kernel does not depend on the mask. A list may begin with a tile whose kept
 // pairs are all in 32 of its columns (a block's own keys, say): only these are loaded and multiplied, in the place of the first tile, whose softmax nothing
-// hides. A score function is compiled into the kernel and works on the accumulators (score_tile.cuh).
+// hides. A warpgroup passes over undecided tiles without a kept pair of its rows. A score function is compiled into the kernel and works on the accumulators
+// (score_tile.cuh); where it is known to stay near 0, weights are relative to 2^0 and no largest score of a row is looked for.
 // Dynamic shared memory: sm90_shared_bytes.
 // source  Shah et al. 2024, arXiv:2407.08608, sections 3.1 and 3.2
 #pragma once
 #include "attention_sm90_tiles.cuh"
-#include "score_tile.cuh"
 
 namespace samite {
-
-// Head dims padded to multiples of 64. Some score functions leave too few registers for three warpgroups that compute.
-template <int D, int Dv, bool Full = false> struct sm90_shape {
-  static constexpr int widest = D > Dv ? D : Dv;
-  static constexpr int groups = widest > 64 || Full ? 2 : 3;
-  static constexpr int rows = 64 * groups, threads = 128 * (groups + 1);
-  static constexpr int keys = widest > 128 ? 64 : 128;  // a tile
-  static constexpr int buffers = widest > 128 ? 1 : 2;  // of Q
-  static constexpr bool one_loop = widest > 128;        // for tiles that hide pairs and tiles that don't: faster there
-  static constexpr int loader_registers = groups == 3 ? 32 : 40, registers = groups == 3 ? 160 : 232;
-  static constexpr int query_bytes = rows * widest * 2, key_bytes = keys * D * 2, value_bytes = keys * Dv * 2;
-};
-constexpr int sm90_plan_runs = 16, sm90_plan_bytes = 32 + 16 * sm90_plan_runs;  // of an item that is to be loaded next
-constexpr int sm90_plan_ahead = 3;  // tiles of the one before that are still to be loaded when it is fetched
-template <int D, int Dv, bool Full = false> constexpr int sm90_shared_bytes =
-    1024 + sm90_shape<D, Dv, Full>::buffers * sm90_shape<D, Dv, Full>::query_bytes + 2 * (sm90_shape<D, Dv, Full>::key_bytes + sm90_shape<D, Dv, Full>::value_bytes) + 256 + 2 * sm90_plan_bytes;
 
 struct sm90_parameters {
   tensor_map Q, K, V, narrow_K, narrow_V, out;  // Q and out: [batch][heads / pack][tokens][pack][D]; out in boxes of 64 rows
@@ -2083,13 +2085,14 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   constexpr int keys = shape::keys, columns = keys / 2, values = Dv / 2;  // accumulators of a thread
   constexpr int query_chunk = shape::rows * 128, key_chunk = keys * 128;
   constexpr bool narrows = Score::identity && keys == 128;  // else a narrow tile is as any other that hides pairs
+  constexpr bool passes = narrows;                          // whether a warpgroup passes over tiles without a kept pair of its rows
   const attention_parameters& p = a.p;
   extern __shared__ uint4 shared[];
   const u32 Qs = (shared_address(shared) + 1023) & ~1023u, Ks = Qs + shape::buffers * shape::query_bytes, Vs = Ks + 2 * shape::key_bytes;
   const u32 query_full = Vs + 2 * shape::value_bytes, query_empty = query_full + 16, key_full = query_full + 32, key_empty = query_full + 48, value_full = query_full + 64, value_empty = query_full + 80;
-  const u32 tile_of = query_full + 96;   // [2 stages][key tile, bit tile or -1]
-  const u32 item_of = query_full + 112;  // [2 buffers][item or -1 for the end, its tiles, its query tile, tiles that hide pairs; negative if the first is narrow]
-  const u32 plan_full = query_full + 144, plan_read = query_full + 152;
+  const u32 tile_of = query_full + 96;   // [2 stages][key tile, bit tile or -1, what the warpgroups need of the bit tile, unused]
+  const u32 item_of = query_full + 128;  // [2 buffers][item or -1 for the end, its tiles, its query tile, tiles that hide pairs; negative if the first is narrow, head, batch]
+  const u32 plan_full = query_full + 192, plan_read = query_full + 200;
   const u32 plan_of = query_full + 256;  // [2][item or -1 for the end, query tile, its runs' begin and end, head, batch, tiles, tiles that hide pairs, the first runs]
   const row_packing packing(a.lists);
   const i32 pack = packing.pack, tokens = shape::rows / pack, query_tiles = i32((p.queries + tokens - 1) / tokens), items = query_tiles * (i32(p.heads) / pack * i32(p.batch));
@@ -2160,7 +2163,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
         return tile_run{tiles_of.x, tiles_of.y, kind.x, kind.y};
       };
       const bool starts_narrow = narrows && tiles > 0 && run_at(run).full < 0;
-      store_shared(item_of + 16 * buffer(), head.x, tiles), store_shared(item_of + 16 * buffer() + 8, query_tile, starts_narrow ? -hiding : hiding);
+      store_shared(item_of + 32 * buffer(), head.x, tiles), store_shared(item_of + 32 * buffer() + 8, query_tile, starts_narrow ? -hiding : hiding), store_shared(item_of + 32 * buffer() + 16, place.x, place.y);
       barrier_expect(query_full + 8 * buffer(), tokens * pack * D * 2);
 #pragma unroll 1
       for (int c = 0; c < D / 64; ++c) copy_packed_box(Qs + buffer() * shape::query_bytes + c * query_chunk, a.Q, query_full + 8 * buffer(), c * 64, query_tile * tokens, place.x, place.y);
@@ -2178,10 +2181,14 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
           for (i32 tile = first; tile < last; ++tile, ++loaded) {
             if (left-- == sm90_plan_ahead + 1) barrier_arrive(plan_read);
             const u32 stage = loaded & 1, parity = (loaded / 2 & 1) ^ 1;
+            const i32 bit_tile = decided ? -1 : r.bits + (tile - r.first);
+            u32 needs = 0;
+            if (passes && !decided) needs = a.lists.needs != nullptr ? a.lists.needs[bit_tile] : ~0u;
             barrier_wait(key_empty + 8 * stage, parity);
             const bool narrow = narrows && r.full < 0;
             const i32 first_key = tile * keys + (narrow ? (-1 - r.full) * sm90_narrow : 0);
-            store_shared(tile_of + 8 * stage, narrow ? first_key / sm90_narrow : tile, decided ? -1 : r.bits + (tile - r.first));
+            store_shared(tile_of + 16 * stage, narrow ? first_key / sm90_narrow : tile, bit_tile);
+            if (passes) store_shared(tile_of + 16 * stage + 8, needs);
             barrier_expect(key_full + 8 * stage, narrow ? sm90_narrow * D * 2 : shape::key_bytes);
 #pragma unroll 1
             for (int c = 0; c < D / 64; ++c) copy_box(Ks + stage * shape::key_bytes + c * key_chunk, narrow ? a.narrow_K : a.K, key_full + 8 * stage, c * 64, first_key, g, place.y);
@@ -2192,7 +2199,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
           }
         }
     }
-    store_shared(item_of + 16 * buffer(), -1, 0);
+    store_shared(item_of + 32 * buffer(), -1, 0);
     barrier_arrive(query_full + 8 * buffer());
     return;
   }
@@ -2207,6 +2214,10 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   u32 weights[columns / 2];
   u32 stage = 0, parity = 0, value_stage = 0, value_parity = 0, buffer = 0, buffer_parity = 0;
   i32 key_tile, bit_tile;
+  bool is_cut;           // by the last key
+  bool bounded = false;  // whether weights are relative to 2^0, not to a row's largest score
+  u32 needs;             // of this warpgroup: needs_pairs, needs_bits
+  int steps = 0;         // of 16 keys whose weights still meet their values
   u64 query;
   scored_rows<Score> rows;
 
@@ -2216,84 +2227,112 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       warpgroup_product<T, keys>::product(s, query + (k / 4 * query_chunk + k % 4 * 32) / 16, key + (stage * shape::key_bytes + k / 4 * key_chunk + k % 4 * 32) / 16, Score::begins || k != 0);
     products_commit();
   };
-  const auto weighted = [&](bool of_narrow) __attribute__((always_inline)) {
+  const auto weighted_all = [&]() __attribute__((always_inline)) {
+    pin(o);
+    products_begin();
 #pragma unroll
-    for (int k = 0; k < keys / 16; ++k)
-      if (!of_narrow || k < sm90_narrow / 16) warpgroup_product<T, Dv>::product_columns(o, weights + 4 * k, value + (value_stage * shape::value_bytes + k * 2048) / 16);
+    for (int k = 0; k < keys / 16; ++k) warpgroup_product<T, Dv>::product_columns(o, weights + 4 * k, value + (value_stage * shape::value_bytes + k * 2048) / 16);
     products_commit();
+  };
+  const auto weighted = [&]() __attribute__((always_inline)) {
+    if constexpr (passes) {
+      pin(o);
+      warpgroup_product<T, Dv>::product_columns_of(o, weights, value + value_stage * shape::value_bytes / 16, steps);
+    } else {
+      weighted_all();
+    }
   };
   const auto next_stage = [](u32& at_stage, u32& at_parity) __attribute__((always_inline)) {
     at_stage ^= 1;
     if (at_stage == 0) at_parity ^= 1;
   };
   const auto next_tile = [&]() __attribute__((always_inline)) {
-    const int2 tile = load_shared(tile_of + 8 * stage);
+    const int2 tile = load_shared(tile_of + 16 * stage);
     key_tile = tile.x, bit_tile = tile.y;
+    is_cut = tail != 0 && key_tile == last_tile;
+    if constexpr (passes) needs = bit_tile >= 0 ? u32(load_shared(tile_of + 16 * stage + 8).x) >> 8 * part : needs_pairs | (is_cut ? needs_bits : 0);
   };
+  const auto hides_pairs = [&]() __attribute__((always_inline)) { return passes ? (needs & needs_bits) != 0 : bit_tile >= 0 || is_cut; };
   const auto begin_scores = [&]() __attribute__((always_inline)) {
     if constexpr (Score::begins) score_beginnings(scored_tile<Score>(score, rows, key_tile * keys), s);
-  };
-  const auto apply_score = [&]() __attribute__((always_inline)) {
-    if constexpr (!Score::identity && !Score::begins) {
-      score_values<false>(scored_tile<Score>(score, rows, key_tile * keys), s);
-    }
   };
   // Of an undecided tile; asked for before its scores are computed, so that it comes beside them.
   const auto bits_of_tile = [&]() __attribute__((always_inline)) {
     uint2 bits = {~0u, ~0u};
-    if (bit_tile >= 0) bits = a.lists.bits[index(bit_tile) * (2 * shape::rows) + part * 128 + threadIdx.x % 128];
+    if (bit_tile >= 0 && hides_pairs()) bits = a.lists.bits[index(bit_tile) * (2 * shape::rows) + part * 128 + threadIdx.x % 128];
     return bits;
   };
-  const auto hide = [&](uint2 bits) __attribute__((always_inline)) {
-    if (bit_tile >= 0 || (tail != 0 && key_tile == last_tile)) {
-      if (tail != 0 && key_tile == last_tile) {
-        const u32 inside = columns_below(tail);
-        bits.x &= inside, bits.y &= inside;
-      }
-      hide_pairs(s, bits);
+  const auto place_bits = [&](uint2& bits) __attribute__((always_inline)) {
+    if (is_cut) {
+      const u32 inside = columns_below(tail);
+      bits.x &= inside, bits.y &= inside;
     }
   };
   const auto pack_weights = [&]() __attribute__((always_inline)) {
 #pragma unroll
     for (int i = 0; i < columns; i += 2) weights[i / 2] = storage<T>::pair(s[i], s[i + 1]);
   };
-
+  const auto keys_are_read = [&]() __attribute__((always_inline)) {
+    if (first_thread) barrier_arrive(key_empty + 8 * stage);
+    next_stage(stage, parity);
+  };
 )cuh"
-     R"cuh(  // One more tile: its scores, and beside their softmax the weighted values of the tile before.
-  const auto visit = [&](bool hides, bool after_narrow) __attribute__((always_inline)) {
+     R"cuh(  const auto values_are_read = [&]() __attribute__((always_inline)) {
+    if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+    next_stage(value_stage, value_parity);
+  };
+
+  const auto wait_for_keys = [&]() __attribute__((always_inline)) {
     barrier_wait(key_full + 8 * stage, parity);
     next_tile();
+  };
+  // What is done beside the scores of a tile, and beside its softmax. alone: nothing; some: as many steps as the tile before has, not all.
+  const auto begin_values = [&](bool alone, bool some) __attribute__((always_inline)) {
+    if (alone) {
+      products_wait<0>();
+      return;
+    }
+    barrier_wait(value_full + 8 * value_stage, value_parity);
+    if (some) weighted();
+    else weighted_all();
+    products_wait<1>();
+  };
+  const auto end_values = [&](bool alone, bool rescales) __attribute__((always_inline)) {
+    if (!alone) {
+      products_wait<0>();
+      pin(o);
+      values_are_read();
+    }
+    if (rescales)
+#pragma unroll
+      for (int i = 0; i < values; ++i) o[i] *= rescale[i % 4 / 2];
+  };
+
+  // One more tile: its scores, and beside their softmax the weighted values of the tile before. The calls differ in what they need not look at: pairs that are
+  // hidden, a row's largest score (relates), sums before it (rescales).
+  const auto visit = [&](bool alone, bool some, bool hides, bool relates, bool rescales) __attribute__((always_inline)) {
     uint2 bits = {~0u, ~0u};
     if (hides) bits = bits_of_tile();
     begin_scores();
     pin(s);
     products_begin();
     scores();
-    barrier_wait(value_full + 8 * value_stage, value_parity);
-    pin(o);
-    products_begin();
-    weighted(after_narrow);
-    products_wait<1>();
+    begin_values(alone, some);
     pin(s);
-    if (first_thread) barrier_arrive(key_empty + 8 * stage);
-    next_stage(stage, parity);
-    apply_score();
-    if (hides) hide(bits);
-    tile_softmax(s, scale, largest, total, rescale);
-    products_wait<0>();
-    pin(o);
-    if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
-    next_stage(value_stage, value_parity);
+    keys_are_read();
+    if (hides) place_bits(bits);
+    if (relates) tile_weights(s, score, rows, key_tile * keys, hides && hides_pairs(), bits, scale, largest, total, rescale, hides && bounded);
+    else bounded_tile_weights(s, score, rows, key_tile * keys, scale, total);
+    end_values(alone, rescales);
     pack_weights();
-#pragma unroll
-    for (int i = 0; i < values; ++i) o[i] *= rescale[i % 4 / 2];
+    steps = keys / 16;
   };
 
   // The first tile of an item, if it is narrow: its softmax is all that no product hides.
   const auto visit_narrow = [&]() __attribute__((always_inline)) {
     float few[sm90_narrow / 2];
     barrier_wait(key_full + 8 * stage, parity);
-    const int2 tile = load_shared(tile_of + 8 * stage);
+    const int2 tile = load_shared(tile_of + 16 * stage);
     uint2 bits = a.lists.bits[index(tile.y) * (2 * shape::rows) + part * 128 + threadIdx.x % 128];
     pin(few);
     products_begin();
@@ -2303,21 +2342,22 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
     products_commit();
     products_wait<0>();
     pin(few);
-    if (first_thread) barrier_arrive(key_empty + 8 * stage);
-    next_stage(stage, parity);
+    keys_are_read();
     narrow_bits(bits, tile.x, i32(p.keys), keys);
     hide_pairs(few, bits);
     tile_softmax(few, scale, largest, total, rescale);
 #pragma unroll
     for (int i = 0; i < sm90_narrow / 2; i += 2) weights[i / 2] = storage<T>::pair(few[i], few[i + 1]);
+    steps = sm90_narrow / 16;
   };
-  // The weighted values of an item's last tile.
-  const auto finish = [&](bool of_narrow) __attribute__((always_inline)) {
-    pin(o);
-    products_begin();
-    weighted(of_narrow);
+  // The weighted values of an item's last tile, or of one before a tile that this warpgroup doesn't need.
+  const auto finish = [&]() __attribute__((always_inline)) {
+    barrier_wait(value_full + 8 * value_stage, value_parity);
+    weighted();
     products_wait<0>();
     pin(o);
+    values_are_read();
+    steps = 0;
   };
 
   // The buffer whose rows of O are being stored is given back once they have been read: in the item that follows, unless that one waits for it.
@@ -2329,7 +2369,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
 
   for (;;) {
     barrier_wait(query_full + 8 * buffer, buffer_parity);
-    const int2 work = load_shared(item_of + 16 * buffer), more = load_shared(item_of + 16 * buffer + 8);
+    const int2 work = load_shared(item_of + 32 * buffer), more = load_shared(item_of + 32 * buffer + 8);
     const i32 item = work.x, tiles = work.y, first_token = more.x * tokens;
     const bool starts_narrow = narrows && more.y < 0;
     const i32 hiding = starts_narrow ? -more.y : more.y;
@@ -2339,45 +2379,52 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
 #pragma unroll
     for (int i = 0; i < values; ++i) o[i] = 0;
     if constexpr (!Score::identity) {
-      const item_place at(a, item, query_tiles);
+      const int2 place = load_shared(item_of + 32 * buffer + 16);
       const int row = part * 64 + row_low;  // and the one 8 below it: of one head, since 8 is a multiple of pack here
-      rows.begin(score, at.b, at.h * pack + packing.head(row), float(p.scale), first_token + packing.token(row), first_token + packing.token(row + 8));
+      rows.begin(score, place.y, place.x * pack + packing.head(row), float(p.scale), first_token + packing.token(row), first_token + packing.token(row + 8));
       scale = score.scale_of(rows.head);
+      bounded = Score::bounded && !shape::one_loop && scale <= sm90_bound;
+      if (bounded) largest[0] = largest[1] = 0;
     }
     if (tiles > 0) {
-      i32 visited = 1;
-      if (starts_narrow) {
-        visit_narrow();
-        if (tiles > 1) visit(true, true), visited = 2;
+      i32 visited = 0;
+      if constexpr (passes) {
+        if (starts_narrow) visit_narrow(), visited = 1;
+        for (; visited < tiles && (visited < hiding || steps != keys / 16); ++visited) {
+          wait_for_keys();
+          if ((needs & needs_pairs) == 0) {
+            if (steps != 0) finish();
+            barrier_wait(value_full + 8 * value_stage, value_parity);
+            warpgroup_sync(1 + part);  // no product tells that all its threads have seen the tile
+            keys_are_read();
+            values_are_read();
+          } else if (steps == 0) {
+            visit(true, true, true, true, visited > 0);
+          } else {
+            visit(false, true, true, true, true);
+          }
+          give_back();
+        }
+        give_back();
       } else {
-        barrier_wait(key_full + 8 * stage, parity);
-        next_tile();
-        const uint2 bits = bits_of_tile();
-        begin_scores();
-        pin(s);
-        products_begin();
-        scores();
-        products_wait<0>();
-        pin(s);
-        if (first_thread) barrier_arrive(key_empty + 8 * stage);
-        next_stage(stage, parity);
-        apply_score();
-        hide(bits);
-        tile_softmax(s, scale, largest, total, rescale);
-        pack_weights();
+        wait_for_keys();
+        visit(true, false, true, true, false);
+        give_back();
+        visited = 1;
+        for (const i32 end = shape::one_loop ? tiles : hiding; visited < end; ++visited) wait_for_keys(), visit(false, false, true, true, true);
       }
-      give_back();
-      for (const i32 end = shape::one_loop ? tiles : hiding; visited < end; ++visited) visit(true, false);
-      for (; visited < tiles; ++visited) visit(false, false);
-      barrier_wait(value_full + 8 * value_stage, value_parity);
-      if (starts_narrow && tiles == 1) finish(true);
-      else finish(false);
-      if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
-      next_stage(value_stage, value_parity);
+      if constexpr (!shape::one_loop) {
+        if (bounded)
+          for (; visited < tiles; ++visited) wait_for_keys(), visit(false, false, false, false, false);
+        else
+          for (; visited < tiles; ++visited) wait_for_keys(), visit(false, false, false, true, true);
+      }
+      if (!passes || steps != 0) finish();
     }
 
     // O goes over this warpgroup's rows of Q, in chunks of 64 columns as Q is, then in whole rows to global memory.
-    const item_place at(a, item, query_tiles);  // once more, or registers run out
+    const int2 place = load_shared(item_of + 32 * buffer + 16);
+    const i32 first_head = place.x * pack;
     const u32 staged = Qs + buffer * shape::query_bytes + part * 64 * 128;
     float factor[2];
 #pragma unroll
@@ -2388,10 +2435,10 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       float log_sum = sum == 0 ? -infinity() : largest[r] * (Score::identity ? float(p.scale) : scale * ln_2) + real_log(sum);
       if constexpr (!Score::identity) log_sum += score.offset_of(rows.head) * ln_2;
       const int row = part * 64 + row_low + r * 8;
-      const index head = at.h * pack + packing.head(row), q = first_token + packing.token(row);
+      const index head = first_head + packing.head(row), q = first_token + packing.token(row);
       const row_result<float> result(p, head, sum, log_sum);
       factor[r] = result.factor;
-      if (packing.token(row) < tokens && q < p.queries && lane % 4 == 0) static_cast<float*>(p.lse)[(index(at.b) * p.heads + head) * p.queries + q] = result.lse;
+      if (packing.token(row) < tokens && q < p.queries && lane % 4 == 0) static_cast<float*>(p.lse)[(index(place.y) * p.heads + head) * p.queries + q] = result.lse;
     }
     const int block_row = threadIdx.x % 128 / 32 * 16 + lane % 16;
 #pragma unroll
@@ -2406,7 +2453,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       warpgroup_sync(1 + part);
       if (first_thread) {
 #pragma unroll 1
-        for (int c = 0; c < Dv / 64; ++c) store_packed_box(a.out, staged + c * query_chunk, c * 64, first_token + packing.token(part * 64), at.h, at.b);
+        for (int c = 0; c < Dv / 64; ++c) store_packed_box(a.out, staged + c * query_chunk, c * 64, first_token + packing.token(part * 64), place.x, place.y);
         boxes_commit();
       }
       is_storing = true;
@@ -2416,7 +2463,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
       continue;
     }
     warpgroup_sync(1 + part);
-    T* const heads = head_data<T>(p.out, at.b, at.h * pack);
+    T* const heads = head_data<T>(p.out, place.y, first_head);
 #pragma unroll 1
     for (int i = threadIdx.x % 128; i < 64 * (Dv / 8); i += 128) {
       const int row = i / (Dv / 8), unit = i % (Dv / 8);
@@ -3193,14 +3240,33 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
 }  // namespace samite
 )cuh"},
     {"attention_sm90_tiles.cuh",
-     R"cuh(// attention_sm90_tiles.cuh: what the attention kernels for sm_90a share: lists of tiles, rows of packed heads, bits of tiles, the softmax of a tile.
+     R"cuh(// attention_sm90_tiles.cuh: sizes of the forward kernel for sm_90a, and what it shares with the gradient's: lists of tiles, rows of packed heads, bits of
+// tiles, the softmax of a tile.
 #pragma once
 #include "attention.cuh"
+#include "attention_bits.cuh"
 #include "hopper.cuh"
+#include "score_tile.cuh"
 
 namespace samite {
 
 constexpr int sm90_narrow = 32;  // columns of a narrow tile
+
+// Head dims padded to multiples of 64. Some score functions leave too few registers for three warpgroups that compute.
+template <int D, int Dv, bool Full = false> struct sm90_shape {
+  static constexpr int widest = D > Dv ? D : Dv;
+  static constexpr int groups = widest > 64 || Full ? 2 : 3;
+  static constexpr int rows = 64 * groups, threads = 128 * (groups + 1);
+  static constexpr int keys = widest > 128 ? 64 : 128;  // a tile
+  static constexpr int buffers = widest > 128 ? 1 : 2;  // of Q
+  static constexpr bool one_loop = widest > 128;        // for tiles that hide pairs and tiles that don't: faster there
+  static constexpr int loader_registers = groups == 3 ? 32 : 40, registers = groups == 3 ? 160 : 232;
+  static constexpr int query_bytes = rows * widest * 2, key_bytes = keys * D * 2, value_bytes = keys * Dv * 2;
+};
+constexpr int sm90_plan_runs = 16, sm90_plan_bytes = 32 + 16 * sm90_plan_runs;  // of an item that is to be loaded next
+constexpr int sm90_plan_ahead = 3;  // tiles of the one before that are still to be loaded when it is fetched
+template <int D, int Dv, bool Full = false> constexpr int sm90_shared_bytes =
+    1024 + sm90_shape<D, Dv, Full>::buffers * sm90_shape<D, Dv, Full>::query_bytes + 2 * (sm90_shape<D, Dv, Full>::key_bytes + sm90_shape<D, Dv, Full>::value_bytes) + 256 + 2 * sm90_plan_bytes;
 
 struct sm90_lists {
   const tile_run* runs;
@@ -3211,6 +3277,7 @@ struct sm90_lists {
   u32* counter;                   // [2]: items fetched, blocks at their end; both 0 between launches
   const i32* order;               // [lists]: the tiles of a head that lists are for, the longest list first; or null: the last first
   index pack;                     // query heads whose rows take turns in a tile; what is a "head" above is so many
+  const u32* needs;               // [bit tiles]: what warpgroups need of them (attention_bits.cuh); or null: all
 };
 
 // Which token of a tile a row is, and which of the heads packed in it.
@@ -3238,7 +3305,7 @@ __device__ inline void narrow_bits(uint2& bits, i32 part, i32 keys, int tile_key
 __device__ inline bool is_kept(uint2 bits, int i) { return ((i % 4 / 2 == 0 ? bits.x : bits.y) >> (i / 4 * 2 + i % 2) & 1u) != 0; }
 
 // Turns a tile's scores into weights relative to the new maximum of each of the thread's two rows; `rescale` takes what was summed before to it.
-template <int N> __attribute__((always_inline)) __device__ inline void tile_softmax(float (&s)[N], float scale, float (&largest)[2], float (&total)[2], float (&rescale)[2]) {
+template <int N> __attribute__((always_inline)) __device__ inline void tile_softmax(float (&s)[N], float scale, float (&largest)[2], float (&total)[2], float (&rescale)[2], bool bounded = false) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float tops[4] = {largest[r], -infinity(), -infinity(), -infinity()};  // chains that don't wait for one another
@@ -3247,6 +3314,7 @@ template <int N> __attribute__((always_inline)) __device__ inline void tile_soft
     float top = ::fmaxf(::fmaxf(tops[0], tops[1]), ::fmaxf(tops[2], tops[3]));
     top = ::fmaxf(top, __shfl_xor_sync(~0u, top, 1));
     top = ::fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+    if (bounded) top = 0;
     const float shift = top == -infinity() ? 0.0f : top * scale;  // no key seen yet: keeps -inf - -inf from being NaN
     rescale[r] = power_of_2(largest[r] * scale - shift);
     largest[r] = top;
@@ -3261,6 +3329,34 @@ template <int N> __attribute__((always_inline)) __device__ inline void tile_soft
   }
 }
 
+// 2^(x scale) on the units for products: for |x scale| < 126, relative error 8 10^-5. Of NaN it makes the largest number, which bf16 rounds to infinity.
+__device__ inline float power_by_products(float x, float scale) {
+  constexpr float magic = 12582912.0f;  // 1.5 * 2^23: a sum with it ends in the nearest whole number
+  const float whole = __fmaf_rn(x, scale, magic), rest = __fmaf_rn(x, scale, -(whole - magic));
+  const float power = __fmaf_rn(__fmaf_rn(__fmaf_rn(0.05517167f, rest, 0.24261112f), rest, 0.69326099f), rest, 0.99992807f);
+  return __int_as_float(__float_as_int(power) + (__float_as_int(whole) << 23));
+}
+
+// The weights of scores that are known to lie within sm90_bound of 0, in powers of 2: no larger one changes what was summed before, and their
+// sums have 2^50 to spare on either side. Half of the powers are taken from the exponential unit, which tanh keeps busy.
+constexpr float sm90_bound = 73;
+template <int N> __attribute__((always_inline)) __device__ inline void bounded_weights(float (&s)[N], float scale, float (&total)[2]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float sums[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float& x = s[i + 2 * r + e];
+        x = i / 4 % 2 == 0 ? power_by_products(x, scale) : power_of_2(x * scale);
+      }
+      sums[i / 4 % 4] += s[i + 2 * r] + s[i + 2 * r + 1];
+    }
+    total[r] += (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  }
+}
+
 // Puts -infinity where a pair's bit is 0: x of the thread's first row, y of its second.
 template <int N> __device__ inline void hide_pairs(float (&scores)[N], uint2 bits) {
 #pragma unroll
@@ -3270,6 +3366,22 @@ template <int N> __device__ inline void hide_pairs(float (&scores)[N], uint2 bit
       float& x = scores[i / 2 * 4 + 2 * r + i % 2];
       x = ((r == 0 ? bits.x : bits.y) >> i & 1u) != 0 ? x : -infinity();
     }
+}
+
+// From the products of a tile's columns to their weights.
+template <class Score, int N>
+__attribute__((always_inline)) __device__ inline void tile_weights(float (&s)[N], const Score& score, const scored_rows<Score>& rows, i32 first_column, bool hides, uint2 bits, float scale, float (&largest)[2], float (&total)[2], float (&rescale)[2], bool bounded) {
+  if constexpr (!Score::identity && !Score::begins) score_values<false>(scored_tile<Score>(score, rows, first_column), s);
+  if (hides) hide_pairs(s, bits);
+  tile_softmax(s, scale, largest, total, rescale, bounded);
+}
+
+// The same of a tile that hides nothing, where bounded_weights serves.
+template <class Score, int N> __attribute__((always_inline)) __device__ inline void bounded_tile_weights(float (&s)[N], const Score& score, const scored_rows<Score>& rows, i32 first_column, float scale, float (&total)[2]) {
+  if constexpr (Score::bounded) {
+    score_values<false>(scored_tile<Score>(score, rows, first_column), s);
+    bounded_weights(s, scale, total);
+  }
 }
 
 }  // namespace samite
@@ -3979,7 +4091,9 @@ __device__ inline u64 operand(u32 tile, u32 lead) {
 }
 
 // c[64, 8 N'] (+)= a b for 16 steps of k. In `product`, a and b are descriptors and both are K-major; in `product_by_columns` b has the
-// steps of k as rows; so it has in `product_columns`, where a are registers.
+// steps of k as rows; so it has in `product_columns`, where a are registers. `product_columns_of` takes the first 8 or 2 steps of k that begin at b, as a group
+// that is begun and committed. It is one text, since the assembler lets accumulators in flight meet at the end of branches only where no instruction
+// copies them, and the compiler before it would.
 template <class T, int N> struct warpgroup_product;
 
 // Registers by number, and the accumulators that they are.
@@ -4017,18 +4131,46 @@ template <class T, int N> struct warpgroup_product;
         : SAMITE_SUMS_##COUNT                                                                                     \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                    \
   }
+#define SAMITE_STEP(T, N, COUNT, A, B, AT)                                                                        \
+  "add.s64 d, " B ", " #AT ";\n"                                                                                  \
+  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SAMITE_REGISTERS_##COUNT "}, {" A "}, d, 1, 1, 1, 1;\n"
+#define SAMITE_PRODUCT_COLUMNS_OF(T, N, COUNT, A0, A1, A2, A3, A4, A5, A6, A7, B, STEPS)                          \
+  static __device__ inline void product_columns_of(float (&c)[COUNT], const u32 (&a)[32], u64 b, int steps) {     \
+    asm volatile(                                                                                                 \
+        "{\n.reg .pred p;\n.reg .b64 d;\n"                                                                        \
+        "setp.gt.s32 p, " STEPS ", 2;\n@!p bra two_%=;\nwgmma.fence.sync.aligned;\n"                             \
+        SAMITE_STEP(T, N, COUNT, A0, B, 0) SAMITE_STEP(T, N, COUNT, A1, B, 128)                                   \
+        SAMITE_STEP(T, N, COUNT, A2, B, 256) SAMITE_STEP(T, N, COUNT, A3, B, 384)                                 \
+        SAMITE_STEP(T, N, COUNT, A4, B, 512) SAMITE_STEP(T, N, COUNT, A5, B, 640)                                 \
+        SAMITE_STEP(T, N, COUNT, A6, B, 768) SAMITE_STEP(T, N, COUNT, A7, B, 896)                                 \
+        "wgmma.commit_group.sync.aligned;\nbra.uni done_%=;\n"                                                    \
+        "two_%=:\nwgmma.fence.sync.aligned;\n"                                                                    \
+        SAMITE_STEP(T, N, COUNT, A0, B, 0) SAMITE_STEP(T, N, COUNT, A1, B, 128)                                   \
+        "wgmma.commit_group.sync.aligned;\ndone_%=:\n}"                                                           \
+        : SAMITE_SUMS_##COUNT                                                                                     \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7]), "r"(a[8]), "r"(a[9]), "r"(a[10]),      \
+          "r"(a[11]), "r"(a[12]), "r"(a[13]), "r"(a[14]), "r"(a[15]), "r"(a[16]), "r"(a[17]), "r"(a[18]), "r"(a[19]), "r"(a[20]),       \
+          "r"(a[21]), "r"(a[22]), "r"(a[23]), "r"(a[24]), "r"(a[25]), "r"(a[26]), "r"(a[27]), "r"(a[28]), "r"(a[29]), "r"(a[30]),       \
+          "r"(a[31]), "l"(b), "r"(steps)                                                                          \
+        : "memory");                                                                                              \
+  }
 #define SAMITE_PRODUCTS(T)                                                                                        \
-  template <> struct warpgroup_product<T, 32> {                                                                   \
+)cuh"
+     R"cuh(  template <> struct warpgroup_product<T, 32> {                                                                   \
     SAMITE_PRODUCT(T, 32, 16, "%16", "%17", "%18")                                                                \
   };                                                                                                              \
   template <> struct warpgroup_product<T, 64> {                                                                   \
     SAMITE_PRODUCT(T, 64, 32, "%32", "%33", "%34")                                                                \
     SAMITE_PRODUCT_BY_COLUMNS(T, 64, 32, "%32", "%33", "%34")                                                     \
     SAMITE_PRODUCT_COLUMNS(T, 64, 32, "%32, %33, %34, %35", "%36")                                                \
+    SAMITE_PRODUCT_COLUMNS_OF(T, 64, 32, "%32, %33, %34, %35", "%36, %37, %38, %39", "%40, %41, %42, %43", "%44, %45, %46, %47",         \
+                              "%48, %49, %50, %51", "%52, %53, %54, %55", "%56, %57, %58, %59", "%60, %61, %62, %63", "%64", "%65")      \
   };                                                                                                              \
   template <> struct warpgroup_product<T, 128> {                                                                  \
     SAMITE_PRODUCT(T, 128, 64, "%64", "%65", "%66")                                                               \
     SAMITE_PRODUCT_COLUMNS(T, 128, 64, "%64, %65, %66, %67", "%68")                                               \
+    SAMITE_PRODUCT_COLUMNS_OF(T, 128, 64, "%64, %65, %66, %67", "%68, %69, %70, %71", "%72, %73, %74, %75", "%76, %77, %78, %79",        \
+                              "%80, %81, %82, %83", "%84, %85, %86, %87", "%88, %89, %90, %91", "%92, %93, %94, %95", "%96", "%97")      \
   };                                                                                                              \
   template <> struct warpgroup_product<T, 192> {                                                                  \
     SAMITE_PRODUCT_COLUMNS(T, 192, 96, "%96, %97, %98, %99", "%100")                                              \
@@ -4368,7 +4510,7 @@ template <class Out> __device__ inline void finish_sums(const i64* words, Out* o
 
 struct no_score {
   index unused;
-  static constexpr bool identity = true, begins = false, fills_registers = false;
+  static constexpr bool identity = true, begins = false, bounded = false, fills_registers = false;
   static constexpr int held = 0;
 };
 

@@ -143,6 +143,7 @@ struct device_sm90_lists {
   index_t section = 1;
   device_address counter = 0, order = 0;
   index_t pack = 1;
+  device_address needs = 0;
 };
 
 struct device_sm90_attention {

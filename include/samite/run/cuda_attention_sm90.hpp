@@ -193,10 +193,10 @@ class cuda_attention_sm90 {
     device_tile_maps::bit_lists found = maps_.get_bits(work_.stream, mask, work_.step, p.batch, p.heads, p.queries, p.keys, options);
     found.fits = found.fits && found.runs < most;
     if (found.fits && found.fresh > 0) {
-      device_address undecided = found.undecided, bits = found.lists.bits;
+      device_address undecided = found.undecided, bits = found.lists.bits, needs = found.lists.needs;
       index_t query_count = p.queries, key_count = p.keys;
       std::int32_t pack = std::int32_t(found.pack);
-      void* arguments[] = {&undecided, &bits, &query_count, &key_count, &pack, mask_bytes.data()};
+      void* arguments[] = {&undecided, &bits, &needs, &query_count, &key_count, &pack, mask_bytes.data()};
       work_.start(work_.kernel(l, role), found.fresh, 1, arguments);
     }
     return found;

@@ -62,7 +62,7 @@ class device_tile_map {
   /// Lists for the sizes of the last update.
   device_tile_lists rows() const { return lists(0); }
   device_tile_lists columns() const { return lists(1); }
-  device_sm90_lists sm90_rows() const { return {parameters_.runs[0], parameters_.begin[0], lists(0).batch_lists, lists(0).head_lists, bits_.address(), 1, 0, 0, 1}; }
+  device_sm90_lists sm90_rows() const { return {parameters_.runs[0], parameters_.begin[0], lists(0).batch_lists, lists(0).head_lists, bits_.address(), 1, 0, 0, 1, 0}; }
   device_address undecided() const { return parameters_.undecided; }
   device_address bits() const { return bits_.address(); }
   /// Where the kernels write struct device_map_totals.

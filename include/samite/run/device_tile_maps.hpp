@@ -143,19 +143,20 @@ class device_tile_maps {
       const std::span<const std::int32_t> starts = by_keys ? map.column_starts() : map.row_starts();
       const index_t per_map = by_keys ? map.k_tiles() : map.q_tiles();
       const device_tile_lists lists = place(stream, map, lists_with_bits(runs, starts, &stored.numbers, tiles.marks), per_map, e->row_memory);
-      e->bits.lists = {lists.runs, lists.begin, lists.batch_lists, lists.head_lists * tiles.pack, 0, 1, 0, 0, tiles.pack};
+      e->bits.lists = {lists.runs, lists.begin, lists.batch_lists, lists.head_lists * tiles.pack, 0, 1, 0, 0, tiles.pack, 0};
       e->bits.fresh = index_t(stored.distinct.size()), e->bits.runs = index_t(runs.size() + stored.numbers.size());  // as many at most
-      // The order of the lists, the tiles whose bits are to be filled, their bits.
+      // The order of the lists, the tiles whose bits are to be filled, what warpgroups need of them, their bits.
       static_assert(sizeof(bit_tiles::tile) == sizeof(device_undecided_tile));
       const std::vector<std::int32_t> order = longest_first(runs, starts, std::size_t(per_map), !by_keys);
       const auto rounded = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
       const std::size_t order_bytes = order.size() * sizeof(std::int32_t), listed = stored.distinct.size() * sizeof(device_undecided_tile);
-      const std::size_t bits_at = rounded(order_bytes) + rounded(listed), bytes = bits_at + stored.distinct.size() * bit_bytes;
+      const std::size_t needs_at = rounded(order_bytes) + rounded(listed), bits_at = needs_at + (by_keys ? 0 : rounded(stored.distinct.size() * 4)), bytes = bits_at + stored.distinct.size() * bit_bytes;
       if (e->column_memory.bytes() < bytes) e->column_memory = cuda_buffer(stream.device(), bytes + bytes / 2);
       if (order_bytes != 0) e->column_memory.upload(stream, order.data(), order_bytes);
       if (listed != 0) e->column_memory.upload(stream, stored.distinct.data(), listed, rounded(order_bytes));
       e->bits.lists.order = e->column_memory.address();
       e->bits.undecided = e->bits.lists.order + rounded(order_bytes), e->bits.lists.bits = e->bits.lists.order + bits_at;
+      if (!by_keys) e->bits.lists.needs = e->bits.lists.order + needs_at;
     }
     e->of = std::move(k);
     return e->bits;
