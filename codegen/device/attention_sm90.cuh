@@ -55,7 +55,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < 16; i += 8) {
       barrier_init(query_full + i, 1), barrier_init(key_full + i, 1), barrier_init(value_full + i, 1);
-      barrier_init(query_empty + i, shape::groups), barrier_init(key_empty + i, shape::groups), barrier_init(value_empty + i, shape::groups);
+      barrier_init(query_empty + i, shape::groups * group_arrivals), barrier_init(key_empty + i, shape::groups * group_arrivals), barrier_init(value_empty + i, shape::groups * group_arrivals);
     }
     barrier_init(plan_full, 1), barrier_init(plan_read, 1);
     barrier_init_visible();
@@ -229,11 +229,11 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
     for (int i = 0; i < columns; i += 2) weights[i / 2] = storage<T>::pair(s[i], s[i + 1]);
   };
   const auto keys_are_read = [&]() __attribute__((always_inline)) {
-    if (first_thread) barrier_arrive(key_empty + 8 * stage);
+    group_arrive(key_empty + 8 * stage);
     next_stage(stage, parity);
   };
   const auto values_are_read = [&]() __attribute__((always_inline)) {
-    if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+    group_arrive(value_empty + 8 * value_stage);
     next_stage(value_stage, value_parity);
   };
 
@@ -318,7 +318,10 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   // The buffer whose rows of O are being stored is given back once they have been read: in the item that follows, unless that one waits for it.
   bool is_storing = false;
   const auto give_back = [&]() __attribute__((always_inline)) {
-    if (is_storing && first_thread) boxes_wait_read(), barrier_arrive(query_empty + 8 * (shape::buffers - 1 - buffer));
+    if (is_storing) {
+      if (first_thread) boxes_wait_read();
+      group_arrive(query_empty + 8 * (shape::buffers - 1 - buffer));
+    }
     is_storing = false;
   };
 
@@ -436,7 +439,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
     }
     copies_follow();
     warpgroup_sync(1 + part);
-    if (first_thread) barrier_arrive(query_empty + 8 * buffer);
+    group_arrive(query_empty + 8 * buffer);
     buffer = (buffer + 1) % shape::buffers;
     if (buffer == 0) buffer_parity ^= 1;
   }

@@ -2099,7 +2099,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < 16; i += 8) {
       barrier_init(query_full + i, 1), barrier_init(key_full + i, 1), barrier_init(value_full + i, 1);
-      barrier_init(query_empty + i, shape::groups), barrier_init(key_empty + i, shape::groups), barrier_init(value_empty + i, shape::groups);
+      barrier_init(query_empty + i, shape::groups * group_arrivals), barrier_init(key_empty + i, shape::groups * group_arrivals), barrier_init(value_empty + i, shape::groups * group_arrivals);
     }
     barrier_init(plan_full, 1), barrier_init(plan_read, 1);
     barrier_init_visible();
@@ -2273,12 +2273,12 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
     for (int i = 0; i < columns; i += 2) weights[i / 2] = storage<T>::pair(s[i], s[i + 1]);
   };
   const auto keys_are_read = [&]() __attribute__((always_inline)) {
-    if (first_thread) barrier_arrive(key_empty + 8 * stage);
+    group_arrive(key_empty + 8 * stage);
     next_stage(stage, parity);
   };
 )cuh"
      R"cuh(  const auto values_are_read = [&]() __attribute__((always_inline)) {
-    if (first_thread) barrier_arrive(value_empty + 8 * value_stage);
+    group_arrive(value_empty + 8 * value_stage);
     next_stage(value_stage, value_parity);
   };
 
@@ -2363,7 +2363,10 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
   // The buffer whose rows of O are being stored is given back once they have been read: in the item that follows, unless that one waits for it.
   bool is_storing = false;
   const auto give_back = [&]() __attribute__((always_inline)) {
-    if (is_storing && first_thread) boxes_wait_read(), barrier_arrive(query_empty + 8 * (shape::buffers - 1 - buffer));
+    if (is_storing) {
+      if (first_thread) boxes_wait_read();
+      group_arrive(query_empty + 8 * (shape::buffers - 1 - buffer));
+    }
     is_storing = false;
   };
 
@@ -2481,7 +2484,7 @@ template <class T, int D, int Dv, class Score = no_score> __device__ inline void
     }
     copies_follow();
     warpgroup_sync(1 + part);
-    if (first_thread) barrier_arrive(query_empty + 8 * buffer);
+    group_arrive(query_empty + 8 * buffer);
     buffer = (buffer + 1) % shape::buffers;
     if (buffer == 0) buffer_parity ^= 1;
   }
@@ -4147,7 +4150,8 @@ template <class T, int N> struct warpgroup_product;
         "two_%=:\nwgmma.fence.sync.aligned;\n"                                                                    \
         SAMITE_STEP(T, N, COUNT, A0, B, 0) SAMITE_STEP(T, N, COUNT, A1, B, 128)                                   \
         "wgmma.commit_group.sync.aligned;\ndone_%=:\n}"                                                           \
-        : SAMITE_SUMS_##COUNT                                                                                     \
+)cuh"
+     R"cuh(        : SAMITE_SUMS_##COUNT                                                                                     \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7]), "r"(a[8]), "r"(a[9]), "r"(a[10]),      \
           "r"(a[11]), "r"(a[12]), "r"(a[13]), "r"(a[14]), "r"(a[15]), "r"(a[16]), "r"(a[17]), "r"(a[18]), "r"(a[19]), "r"(a[20]),       \
           "r"(a[21]), "r"(a[22]), "r"(a[23]), "r"(a[24]), "r"(a[25]), "r"(a[26]), "r"(a[27]), "r"(a[28]), "r"(a[29]), "r"(a[30]),       \
@@ -4155,8 +4159,7 @@ template <class T, int N> struct warpgroup_product;
         : "memory");                                                                                              \
   }
 #define SAMITE_PRODUCTS(T)                                                                                        \
-)cuh"
-     R"cuh(  template <> struct warpgroup_product<T, 32> {                                                                   \
+  template <> struct warpgroup_product<T, 32> {                                                                   \
     SAMITE_PRODUCT(T, 32, 16, "%16", "%17", "%18")                                                                \
   };                                                                                                              \
   template <> struct warpgroup_product<T, 64> {                                                                   \
