@@ -17,6 +17,8 @@
 // mistake 2: mask &= x, mask |= x: a mask is a condition, not bits
 // mistake 2: mask + x, mask * x and their like
 // mistake 2: for `mask == 1` write `mask`
+// mistake 2: (mask, mask): the comma drops what stands before it
+// mistake 3: table.update(x): a table holds integers, not characters
 // mistake 3: t[i] = x: a lookup reads an element and does not store one
 // mistake 3: t(a, b, c, d): a table has one to three dimensions
 // mistake 3: a table was expected, but this is a number, a tensor or a value of the graph
@@ -57,6 +59,7 @@ any_mask mask(const value& ids, [[maybe_unused]] const int* pointer) {
   static_cast<void>(select(kv <= q, causal(), 1));
   any_mask m;
   m &= causal();
+  m = (kv <= q, q - kv < 3);
   static_cast<void>(-causal());
   static_cast<void>(causal() == 1);
   return m;
@@ -65,7 +68,7 @@ any_mask mask(const value& ids, [[maybe_unused]] const int* pointer) {
   static_cast<void>(t[q][q][q][q] == 0);
   static_cast<void>(document(ids) && block_table({{1, 0}, {0, 1}}, 4));
   static_cast<void>(any_mask(table(ids)[q] == 1));
-  t.update(std::vector<float>{0, 1});
+  t.update(std::vector<float>{0, 1}), t.update("abc");
   static_cast<void>(table({0, 1, 2, 3}, 2, 2));
   static_cast<void>(table(pointer)), static_cast<void>(table("abc"));
   static_cast<void>(t == 1);

@@ -29,6 +29,15 @@ TEST_CASE("a large mask is shown by tiles: all kept, a part, none") {
   CHECK(draw(causal(), 4096, 4096, {.columns = 4, .lines = 4}).find("1024 x 1024 pairs") != std::string::npos);
 }
 
+TEST_CASE("a tile is shown as a part only where it has kept and hidden pairs, also where bounds do not tell") {
+  std::vector<index_t> turns(64);
+  for (std::size_t i = 0; i < 64; ++i) turns[i] = index_t(i % 2 * 128);
+  const auto a = table(turns), c = table(std::vector<index_t>(64, 64));
+  const draw_options coarse{.columns = 2, .lines = 2, .with_scale = false};
+  CHECK(draw(a[q] == c[kv], 64, 64, coarse) == "..\n..\n");
+  CHECK(draw(a[q] != c[kv], 64, 64, coarse) == "##\n##\n");
+}
+
 TEST_CASE("the scale numbers every tenth column and every row") {
   const std::string text = draw(full(), 11, 12);
   CHECK(text.substr(0, text.find('\n')) == "   0         10");

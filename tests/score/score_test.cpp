@@ -150,6 +150,21 @@ TEST_CASE("score functions refuse what has no meaning") {
   CHECK(samite_tests::unlike("E-SCORE-BUCKETS", {}, [&] { (void)t5_bias(g.parameter("few", f32, {4, 2})); }) == "");
   const value Q = g.input("q", f32, {1, 4, 8, 16});
   CHECK(samite_tests::unlike("E-ATTN-SINK", {}, [&] { (void)attention(Q, Q, Q, {.sink = g.parameter("sink", f32, {3})}); }) == "");
+  CHECK(samite_tests::unlike("E-SCORE-HEADS", {"made for 8 heads but q has 4", "alibi(4)"}, [&] { (void)attention(Q, Q, Q, {.score = alibi(8)}); }) == "");
+}
+
+TEST_CASE("a length of 0 is legal too where a score function reads a tensor or a table of that length") {
+  for (const index_t S : {4, 0}) {
+    graph g;
+    const dim tokens_of = tokens(8);
+    const value Q = g.input("Q", f32, {1, 2, tokens_of, 4}), bias = g.input("bias", f32, {2, tokens_of, tokens_of});
+    const auto ids = table(std::vector<index_t>(std::size_t(S), 1));
+    g.output("out", contiguous(attention(Q, Q, Q, {.score = any_score(score + table(bias)(h, q, kv) + real(ids[kv]))}).out));
+    executor run(make_plan(g));
+    run.bind("Q", tensor(f32, {1, 2, S, 4})), run.bind("bias", tensor(f32, {2, S, S}));
+    run.step();
+    CHECK(run.output("out").dims() == extents{1, 2, S, 4});
+  }
 }
 
 TEST_CASE("scores that differ in numbers and tensors alone are one structure") {

@@ -187,6 +187,13 @@ constexpr void refuse_chain() {
 }
 }  // namespace detail
 
+// Not of variables: `a = x, b = y` drops nothing.
+template <class L, predicate_expr R>
+  requires(!std::is_reference_v<L> && predicate_expr<L>)
+R operator,(L&&, R right) {
+  static_assert(detail::never<L, R>, "(mask, mask): the comma drops what stands before it. Write `a && b` for pairs that both keep, `a || b` for either. [E-MASK-OPERATOR]");
+  return right;
+}
 template <predicate_expr L, class R> constexpr L operator<(L left, const R&) { return detail::refuse_chain<R>(), left; }
 template <predicate_expr L, class R> constexpr L operator<=(L left, const R&) { return detail::refuse_chain<R>(), left; }
 template <predicate_expr L, class R> constexpr L operator>(L left, const R&) { return detail::refuse_chain<R>(), left; }

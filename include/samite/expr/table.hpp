@@ -91,6 +91,7 @@ auto make_lookup(std::shared_ptr<const index_table> source, A a, B b, C c) {
 class table_ref : public table_tag {
  public:
   explicit table_ref(std::shared_ptr<index_table> shared) : shared_(std::move(shared)) {}
+  table_ref(std::nullptr_t) = delete;  // a table is made by table(values)
   // A moved-from table stays as it is: moving copies.
   table_ref(const table_ref&) = default;
   table_ref& operator=(const table_ref&) = default;
@@ -155,6 +156,10 @@ class table_ref : public table_tag {
   template <std::integral T, std::size_t N>
   void update(const std::array<T, N>& values, std::vector<index_t> dims = {}) {
     update(std::span<const T>(values), std::move(dims));
+  }
+  template <std::size_t N>
+  void update(const char (&)[N], const std::vector<index_t>& = {}) {
+    static_assert(N == 0, "table.update(x): a table holds integers, not characters. Give a std::vector of integers. [E-MASK-OPERAND]");
   }
   template <std::integral T, std::size_t N>
   void update(const T (&values)[N], std::vector<index_t> dims = {}) {

@@ -17,6 +17,7 @@ struct draw_options {
 /// A picture of rows `rows` and columns `keys` of a mask. No GPU is needed.
 ///
 /// returns  one character a pair: # kept, . hidden. A range that does not fit is shown by tiles: # all kept, . none, + a part of them
+///          (of tiles of more than 1024 pairs also those that bounds of 96 parts do not tell)
 /// errors   E-MASK-DRAW (a range that is empty, negative or past 2^40; a picture of more than 2^26 characters), E-MASK-TABLE-RANGE
 std::string draw(const any_mask& mask, index_t rows, index_t keys, const draw_options& options = {});
 // A near miss: counts with fractions.

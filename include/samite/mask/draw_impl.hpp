@@ -42,7 +42,8 @@ SAMITE_IMPL std::string draw(const any_mask& mask, index_t rows, index_t keys, c
     }
     for (index_t k = options.first_kv; k <= last_kv; k += step_k) {
       const index_box box{b, h, {q, std::min(q + step_q - 1, last_q)}, {k, std::min(k + step_k - 1, last_kv)}};
-      const verdict found = judge.judge_finely(box, 96);
+      const index_t pairs = (box.q.high - box.q.low + 1) * (box.kv.high - box.kv.low + 1);
+      const verdict found = judge.judge_finely(box, pairs <= 1024 ? int(2 * pairs) + 96 : 96);  // small ones pair by pair if need be
       text += found == verdict::full ? '#' : found == verdict::empty ? '.' : '+';
     }
     text += '\n';

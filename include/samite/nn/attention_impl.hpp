@@ -22,6 +22,8 @@ SAMITE_IMPL attention_result attention(const value& Q, const value& K, const val
       !Q.extent(3).is_constant() || !V.extent(3).is_constant() || Q.extent(3).constant() < 1 || V.extent(3).constant() < 1)
     raise("E-ATTN-SHAPE", name, ": ", shapes(), "; batches, key tokens, key heads and the head size of q and k must agree, and head sizes must be numbers of at least 1");
   if (options.scale && !std::isfinite(*options.scale)) raise("E-ATTN-SCALE", name, ": the scale is ", *options.scale, "; expected a finite number, or none for 1 / sqrt(D)");
+  if (const index_t heads = options.score.heads(); heads != 0 && heads != H.constant())
+    raise("E-SCORE-HEADS", name, ": the score \"", options.score.label(), "\" was made for ", heads, " heads but q has ", H.constant(), ", and its numbers follow from the count; write ", options.score.label(), "(", H.constant(), ")");
   value_info out = row_major(Q.type(), {Q.extent(0), Q.extent(1), Q.extent(2), V.extent(3)});
   out.order = {0, 2, 1, 3};
   const value_info lse = row_major(Q.type() == dtype::f64 ? dtype::f64 : dtype::f32, {Q.extent(0), Q.extent(1), Q.extent(2), 1});

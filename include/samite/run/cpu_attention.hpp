@@ -17,9 +17,7 @@ inline void count_listed(const tile_map& map, index_t B, index_t H, index_t pass
   attention_count().listed.fetch_add((map.counts().full + map.counts().undecided) * shared * passes, std::memory_order_relaxed);
 }
 
-inline index_box score_box(const attention_sizes& n) {
-  return index_box::whole(std::max<index_t>(1, n.B), n.H, std::max<index_t>(1, n.Q), std::max<index_t>(1, n.K));
-}
+inline index_box score_box(const attention_sizes& n) { return index_box::whole(n.B, n.H, n.Q, n.K); }  // highs of -1 where there is no pair
 
 /// The sink's logit for each head; empty if there is none.
 template <class T>

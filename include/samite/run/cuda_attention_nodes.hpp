@@ -201,7 +201,7 @@ class cuda_attention_nodes {
     node.score_values.forget();
     // The indices are judged anew whenever a view, a length or what the function captures is another.
     const index_box box = index_box::whole(p.batch, p.heads, std::max<index_t>(1, p.queries), std::max<index_t>(1, p.keys));
-    check_score_ranges(*a.score, {tensors.begin(), tensors.end()}, box);
+    if (p.queries > 0 && p.keys > 0) check_score_ranges(*a.score, {tensors.begin(), tensors.end()}, box);
     node.score_bytes = packed_score(l, a, tensors, sums);
     node.score_is_narrow = is_narrow_score(*a.score, {tensors.begin(), tensors.end()}, box) && sizeof(device_sm90_gradient) + node.score_bytes.size() <= kernel_parameter_limit;
     node.score_values.update(*a.score, work_.step);

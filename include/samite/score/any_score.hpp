@@ -17,8 +17,9 @@ class any_score : public finished_score_tag {
   any_score(const any_score&) = default;
   any_score& operator=(const any_score&) = default;
 
+  /// heads  query heads that the expression is for, which attention compares with its own; 0 for any number
   template <score_expr E>
-  any_score(const E& expression, std::string label = "score") : label_(std::move(label)) {
+  any_score(const E& expression, std::string label = "score", index_t heads = 0) : label_(std::move(label)), heads_(heads) {
     score_builder b;
     const node_id root = expression.lower(b);
     finish(std::move(b), root);
@@ -47,6 +48,7 @@ class any_score : public finished_score_tag {
   /// What slot i of the program's lookups reads.
   const std::vector<value>& tensors() const { return tensors_; }
   const std::string& label() const { return label_; }
+  index_t heads() const { return heads_; }
   bool is_identity() const { return program_ == nullptr; }
   /// Hash of the structure: the same for scores that differ only in arguments, table contents and tensors.
   std::uint64_t hash() const { return program_ ? program_->hash() : 0; }
@@ -57,6 +59,7 @@ class any_score : public finished_score_tag {
   std::shared_ptr<const samite::program> program_;
   std::vector<value> tensors_;
   std::string label_ = "score";
+  index_t heads_ = 0;
 };
 
 // Near misses: finished score functions as operands. Those beside score expressions are in expr/score.hpp.

@@ -13,7 +13,7 @@ SAMITE_IMPL any_score alibi(index_t heads, scalar offset) {
   const index_t power = index_t(std::bit_floor(std::uint64_t(heads)));
   const double step = -8 * std::log(2.0) / double(power);
   const auto steps_down = select(h < power, real(h + 1), real(2 * (h - power) + 1) * 0.5);
-  return any_score(score - exp(steps_down * step) * abs(q + offset - kv), "alibi");
+  return any_score(score - exp(steps_down * step) * abs(q + offset - kv), "alibi", heads);
 }
 
 SAMITE_IMPL any_score relative_bias(const value& bias, index_t max_distance) {
