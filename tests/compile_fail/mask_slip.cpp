@@ -12,7 +12,7 @@
 // mistake 2: index and enumerator: convert it, e.g. `kv < int(limit)`
 // mistake 2: index and length: a length of the graph, such as tokens(4096), is no number in a mask
 // mistake 2: index and x: x is neither an index nor a whole number
-// mistake 2: t[q, kv]: the comma drops what stands before it. Write t(q, kv) or t[q][kv]
+// mistake 2: t[q, kv]: the comma drops what stands before it. Write t(q, kv)
 // mistake 2: one side is a mask and the other a number. Every pair is full(), no pair none()
 // mistake 2: mask &= x, mask |= x: a mask is a condition, not bits
 // mistake 2: mask + x, mask * x and their like

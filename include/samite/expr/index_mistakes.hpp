@@ -190,7 +190,7 @@ template <detail::index_or_score E> const E& operator--(const E& inner, int) { r
 template <index_expr L, index_operand R>
   requires(!std::same_as<L, scalar>)
 R operator,(const L&, R right) {
-  static_assert(detail::never<L, R>, "t[q, kv]: the comma drops what stands before it. Write t(q, kv) or t[q][kv]. [E-MASK-TABLE-RANK]");
+  static_assert(detail::never<L, R>, "t[q, kv]: the comma drops what stands before it. Write t(q, kv). [E-MASK-TABLE-RANK]");
   return right;
 }
 
