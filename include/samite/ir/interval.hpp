@@ -43,6 +43,6 @@ constexpr verdict operator|(verdict a, verdict b) { return !((!a) & (!b)); }
 
 /// Quotient and remainder that round towards minus infinity; the divisor is positive (checked where it enters).
 constexpr index_t floor_div(index_t a, index_t b) { return a / b - (a % b != 0 && (a % b < 0) != (b < 0) ? 1 : 0); }
-constexpr index_t floor_mod(index_t a, index_t b) { return a - floor_div(a, b) * b; }
+constexpr index_t floor_mod(index_t a, index_t b) { return a % b != 0 && (a % b < 0) != (b < 0) ? a % b + b : a % b; }  // a product could pass 64 bits
 
 }  // namespace samite
