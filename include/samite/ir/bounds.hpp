@@ -7,16 +7,9 @@
 #include <vector>
 
 #include <samite/ir/box_steps.hpp>
+#include <samite/ir/index_box.hpp>
 
 namespace samite {
-
-/// A box of indices; every end is included.
-struct index_box {
-  interval b, h, q, kv;
-
-  /// All rows and columns of a score matrix with these sizes, each at least 1.
-  static index_box whole(index_t B, index_t H, index_t Q, index_t K) { return {{0, B - 1}, {0, H - 1}, {0, Q - 1}, {0, K - 1}}; }
-};
 
 /// Numbers that a caller gives the ranges of q and kv of its boxes, from 1 on; see box_judge::remember. 0: not numbered.
 struct box_cells {

@@ -1,10 +1,14 @@
 // samite/ir/overflow.hpp: whether index arithmetic in 64 bits is exact over a box.
 #pragma once
 #include <algorithm>
+#include <memory>
 #include <span>
+#include <vector>
 
-#include <samite/ir/bounds.hpp>
+#include <samite/core/error.hpp>
+#include <samite/ir/index_box.hpp>  // not bounds.hpp, whose bodies need this header
 #include <samite/ir/ops.hpp>
+#include <samite/ir/table.hpp>
 
 namespace samite::detail {
 
