@@ -80,29 +80,12 @@ TEST_CASE("a run killed in any phase is known to have died there; one that ends 
 
 TEST_CASE("a child that a run forked does not keep it alive, and still has its own files") {
   const temporary_folder folder;
-  int ends[2];
-  REQUIRE(::pipe(ends) == 0);
-  const pid_t run = start_child([&] {
-    run_status status(folder / "r");
-    const pid_t child = start_child([&] {
-      ::close(ends[0]);
-      const pid_t self = ::getpid();
-      if (::write(ends[1], &self, sizeof self) != ssize_t(sizeof self)) return 1;
-      for (;;) ::pause();
-    });
-    (void)child;
-    for (;;) ::pause();
-    return 0;
-  });
-  pid_t child = 0;
-  REQUIRE(::read(ends[0], &child, sizeof child) == ssize_t(sizeof child));
+  waiting_family family([&] { return run_status(folder / "r"); });
+  REQUIRE(family.child() > 0);
   CHECK(read_run_status(folder / "r").now == state::running);
-  ::kill(run, SIGKILL);
-  CHECK(end_of_child(run) == -SIGKILL);
-  CHECK(::kill(child, 0) == 0);
+  CHECK(family.kill_parent() == -SIGKILL);
+  CHECK(::kill(family.child(), 0) == 0);
   CHECK(read_run_status(folder / "r").now == state::died);
-  ::kill(child, SIGKILL);
-  ::close(ends[0]), ::close(ends[1]);
 }
 
 TEST_CASE("heartbeats are written when the phase changes, and else at most once a second") {

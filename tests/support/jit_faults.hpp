@@ -122,6 +122,48 @@ int status_of_child(Work&& work) {
   return end_of_child(start_child(std::forward<Work>(work)));
 }
 
+/// A process that makes something and forks a child; both then wait until they are killed.
+class waiting_family {
+ public:
+  /// make  what it returns lives as long as the parent
+  template <class Make>
+  explicit waiting_family(Make&& make) {
+    int ends[2];
+    if (::pipe(ends) != 0) return;
+    parent_ = start_child([&] {
+      [[maybe_unused]] const auto made = make();
+      start_child([&] {
+        const pid_t self = ::getpid();
+        if (::write(ends[1], &self, sizeof self) != ssize_t(sizeof self)) return 1;
+        for (;;) ::pause();
+      });
+      for (;;) ::pause();
+      return 0;
+    });
+    ::close(ends[1]);
+    if (::read(ends[0], &child_, sizeof child_) != ssize_t(sizeof child_)) child_ = 0;
+    ::close(ends[0]);
+  }
+  ~waiting_family() {
+    for (const pid_t left : {parent_, child_})
+      if (left > 0) ::kill(left, SIGKILL);
+    if (parent_ > 0) end_of_child(parent_);
+  }
+  waiting_family(const waiting_family&) = delete;
+  waiting_family& operator=(const waiting_family&) = delete;
+
+  /// The child's number once it waits; 0 if it could not be made.
+  pid_t child() const { return child_; }
+  /// As end_of_child.
+  int kill_parent() {
+    ::kill(parent_, SIGKILL);
+    return end_of_child(std::exchange(parent_, 0));
+  }
+
+ private:
+  pid_t parent_ = 0, child_ = 0;
+};
+
 /// Runs a test case of this program in a process of its own: its status, and what it said.
 inline std::pair<int, std::string> run_alone(const std::string& title, const std::string& variables) {
   char self[4096];
