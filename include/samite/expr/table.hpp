@@ -157,12 +157,9 @@ class table_ref : public table_tag {
   void update(const std::array<T, N>& values, std::vector<index_t> dims = {}) {
     update(std::span<const T>(values), std::move(dims));
   }
-  template <std::size_t N>
-  void update(const char (&)[N], const std::vector<index_t>& = {}) {
-    static_assert(N == 0, "table.update(x): a table holds integers, not characters. Give a std::vector of integers. [E-MASK-OPERAND]");
-  }
   template <std::integral T, std::size_t N>
   void update(const T (&values)[N], std::vector<index_t> dims = {}) {
+    static_assert(!std::same_as<T, char>, "table.update(x): a table holds integers, not characters. Give a std::vector of integers. [E-MASK-OPERAND]");
     update(std::span<const T>(values), std::move(dims));
   }
   void update(const std::vector<bool>& values, std::vector<index_t> dims = {});
