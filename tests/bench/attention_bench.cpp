@@ -198,17 +198,21 @@ executed_pairs pairs_of_tiles(const bench_case& c, executor& run, bool backward)
   return {computed * pairs, least * pairs};
 }
 
+// Where and when a row is from, as the end of its JSON object.
+std::string stamp(const char* command) {
+  static const std::string gpu = cuda_device::open().name();
+  const auto text = [](const char* variable) { return std::getenv(variable) != nullptr ? std::getenv(variable) : ""; };
+  return concat_text("\"gpu\":\"", gpu, "\",\"date\":\"", text("BENCH_DATE"), "\",\"command\":\"", command, "\",\"commit\":\"", text("BENCH_COMMIT"), "\"}");
+}
+
 // channels: multiplied and added for a pair. Rows of a tile are queries.
 void print(const bench_case& c, const char* pass, index_t channels, executor& run, double error) {
-  static const std::string gpu = cuda_device::open().name();
   const executed_pairs tiles = pairs_of_tiles(c, run, pass[0] == 'b');
   const double kept = double(count_kept(c.mask, {.B = 1, .H = 1, .Q = c.Q, .K = c.K})), flops = 2 * double(channels) * kept * double(c.B * c.H);
   const double ms = burst(run), steady = sustained(run, ms);
-  const char *date = std::getenv("BENCH_DATE"), *commit = std::getenv("BENCH_COMMIT");
   std::printf("{\"bench\":\"attention\",\"case\":\"%s\",\"pass\":\"%s\",\"ms\":%.4f,\"ms_sustained\":%.4f,\"tflops_kept\":%.1f,\"tflops_kept_sustained\":%.1f,\"tflops_executed\":%.1f,\"pairs_executed\":%.0f,"
-              "\"pairs_of_tiles\":%.0f,\"density\":%.5f,\"worst_error\":%.5f,\"gpu\":\"%s\",\"date\":\"%s\",\"command\":\"attention_bench\",\"commit\":\"%s\"}\n",
-              c.name.c_str(), pass, ms, steady, flops / ms / 1e9, flops / steady / 1e9, 2 * double(channels) * tiles.computed / ms / 1e9, tiles.computed, tiles.least, kept / double(c.Q) / double(c.K), error, gpu.c_str(),
-              date ? date : "", commit ? commit : "");
+              "\"pairs_of_tiles\":%.0f,\"density\":%.5f,\"worst_error\":%.5f,%s\n",
+              c.name.c_str(), pass, ms, steady, flops / ms / 1e9, flops / steady / 1e9, 2 * double(channels) * tiles.computed / ms / 1e9, tiles.computed, tiles.least, kept / double(c.Q) / double(c.K), error, stamp("attention_bench").c_str());
   std::fflush(stdout);
 }
 
@@ -285,9 +289,7 @@ void host_cost() {
       us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / 50);
     }
     std::sort(us.begin(), us.end());
-    const char *date = std::getenv("BENCH_DATE"), *commit = std::getenv("BENCH_COMMIT");
-    std::printf("{\"bench\":\"attention\",\"case\":\"host cost of a step, causal S64 B1 H1 D64\",\"pass\":\"%s\",\"us\":%.2f,\"date\":\"%s\",\"command\":\"attention_bench host\",\"commit\":\"%s\"}\n", pass,
-                us[us.size() / 2], date ? date : "", commit ? commit : "");
+    std::printf("{\"bench\":\"attention\",\"case\":\"host cost of a step, causal S64 B1 H1 D64\",\"pass\":\"%s\",\"us\":%.2f,%s\n", pass, us[us.size() / 2], stamp("attention_bench host").c_str());
   }
 }
 
